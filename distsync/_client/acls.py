@@ -1,18 +1,17 @@
-"""Who may do what with the znodes that a client makes: the ACL of each.
+"""ACLs of the znodes that a client creates.
 
-Rules for this file: it knows kazoo's ACLs and paths; it sends nothing.
+=========================== ======================================================================
+znode                       ACL
+=========================== ======================================================================
+of an object with ``acl=``  that ACL, for the object's znode and all znodes below it
+the namespace, and below    the client's ``acl=`` if given; otherwise, with ``auth=``, all permissions
+                            for these identities only; otherwise open to all users
+above the namespace         the same; in addition, all users may read it and create children, so that
+                            users of one ensemble can each have a namespace below a common parent
+=========================== ======================================================================
 
-=========================== =================================================================================
-znode                       its ACL
-=========================== =================================================================================
-of an object with ``acl=``  that one, for the object's znode and all below it
-the namespace, and below    the client's ``acl=``; else, with ``auth=``, everything for these identities and nothing
-                            for anybody else; else open to all
-above the namespace         the same, and everybody may read it and make further znodes beside ours, so that users
-                            who share an ensemble can each have a namespace below a common one
-=========================== =================================================================================
-
-ZooKeeper asks the ACL of the *parent* whether a znode may be made or deleted, so a namespace is its owner's as a whole.
+ZooKeeper checks the ACL of the *parent* when a znode is created or deleted, so the whole namespace
+belongs to its owner.
 """
 
 from __future__ import annotations
@@ -24,12 +23,12 @@ from kazoo.security import ACL, CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, Id, Permission
 
 SIBLING_ACL = ACL(Permissions.READ | Permissions.CREATE, Id("world", "anyone"))
 
-#: The user as whom all clients of an embedded server show its secret (_server/autostart/address_file.py): who has
-#: nothing else is told apart from nobody by it, and who has an identity of his own does not share his znodes with all
-#: of them.
+#: Prefix of the digest credential that all clients of an embedded server present
+#: (_server/autostart/address_file.py). It is the owner's identity only of a client without another
+#: one: a client with its own identity does not share its znodes with all of them.
 SERVERS_SECRET = "distsync:"
 
-#: ``path-__lock__`` stands beside the semaphore ``path`` that we share with kazoo.
+#: Suffix of the sibling ``path-__lock__`` of a semaphore that is shared with kazoo.
 SIBLING_SUFFIX = "-__lock__"
 
 Acl = list[Any]
@@ -48,20 +47,20 @@ class Access:
 
     @property
     def is_open(self) -> bool:
-        """Whether everybody may do everything."""
+        """Whether all users have all permissions."""
         return bool(self.own == OPEN_ACL_UNSAFE)
 
     def protect(self, path: str, acl: Iterable[Any]) -> None:
-        """What is made at ``path`` and below from now on has this ACL."""
+        """Use this ACL for znodes that are created at ``path`` and below from now on."""
         if path not in self._of_objects:
             self._of_objects[path] = entries(acl)
 
     def forget(self, path: str) -> None:
-        """Nothing special is known of ``path`` any more."""
+        """Forget the ACL of the object at ``path``."""
         self._of_objects.pop(path, None)
 
     def of(self, path: str) -> Acl:
-        """The ACL that a new znode at ``path`` gets. The same list for many, which are then packed once."""
+        """Return the ACL for a new znode at ``path``. Many znodes share one list object."""
         if self._of_objects:
             found = self._of_object(path)
             if found is not None:
@@ -78,8 +77,11 @@ class Access:
 
 
 def owners(auth: Sequence[tuple[str, str]]) -> Acl:
-    """Everything for these identities, by their names where these are known here: ZooKeeper's own entry for "who makes
-    it" would stand for all identities of the connection, the server's secret among them."""
+    """Return an ACL with all permissions for these identities only.
+
+    Digest identities are named. ZooKeeper's ``auth`` entry for the creator would include all
+    identities of the connection, and so the secret of the embedded server.
+    """
     if not auth:
         return list(OPEN_ACL_UNSAFE)
     if any(scheme != "digest" for scheme, _ in auth):
@@ -94,7 +96,7 @@ def _everything(credential: str) -> Any:
 
 
 def entries(acl: Iterable[Any]) -> Acl:
-    """ACL entries, each given as kazoo's ACL or as (permissions, scheme, id)."""
+    """Return kazoo ACLs for entries that are kazoo ACLs or (permissions, scheme, id)."""
     return [_entry(entry) for entry in acl]
 
 

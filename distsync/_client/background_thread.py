@@ -3,8 +3,8 @@
 It drives background protocols, requests proofs while anything is held, releases it when the lease runs out, watches
 held znodes, and replaces a dead connection.
 
-No user code runs in this thread (a Call of a background protocol goes to the dispatcher), and it waits in one place
-only, so that a lost hold is reported on time whatever else is running.
+No user code runs in this thread (the dispatcher executes Calls of background protocols), and it
+waits in one place only, so that a lost hold is reported on time whatever else is running.
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ from distsync._client.transport.session import ZooKeeperSession
 from distsync._protocols.steps import ZNODE_DELETED
 from distsync.errors import ClientClosedError
 
-#: A hold gets a watch on its znode when it is this old (seconds): most holds are over before.
+#: Age in seconds at which a hold gets a watch on its znode. Most holds end earlier.
 GUARD_AFTER_S = 0.5
 
-#: How often (seconds) a lost connection is looked after, beside kazoo's own attempts.
+#: Interval in seconds between checks of a lost connection, in addition to kazoo's own attempts.
 LOOK_AFTER_S = 0.5
 
-#: The longest sleep (seconds) while anything is held: this part of the session's time-out, or this long.
+#: Longest sleep in seconds while anything is held: the session timeout / TICKS, at most TICK_S.
 TICKS, TICK_S = 6, 0.5
 
 logger = logging.getLogger("distsync.client")
 
 Remains = tuple[ProtocolRun, "BaseException | None"]
-"""A call that failed, and what it ended with; None: it goes on here, and nobody waits for it."""
+"""A call and the error that ended it; with None, the call continues in the background."""
 
 
 class KeeperContext(DriverContext, Protocol):
-    """What the thread needs of its client."""
+    """What the background thread needs from the client."""
 
     dispatcher: Dispatcher
     holds: HoldTable
@@ -65,7 +65,7 @@ class Keeper:
         self._core = core
         self._mailbox: SimpleQueue[ProtocolRun | Work | Callable[[], Work] | Remains | None] = SimpleQueue()
         self.hand_over: Callable[[Remains], None] = self._mailbox.put
-        """A call's remains; the queue's own method, which no signal can interrupt."""
+        """Take over a call. This is the queue's own method, which no signal can interrupt."""
         self._tasks: set[ProtocolRun] = set()
         self._beat: Batch | None = None
         self._dozing = False
@@ -79,23 +79,28 @@ class Keeper:
     # ---- from any thread
 
     def post(self, protocol: Work | Callable[[], Work]) -> None:
-        """Drive ``protocol``, or the one that it returns. One put into a queue: safe in a finalizer, and while any lock
-        is held."""
+        """Drive ``protocol``, or the coroutine that it returns.
+
+        This only puts it into a queue, so it is safe in a finalizer, and while any lock is held.
+        """
         self._mailbox.put(protocol)
 
     def wake(self) -> None:
-        """Look at everything again."""
+        """Let the thread check what is due."""
         self._mailbox.put(None)
 
     def on_hold_added(self) -> None:
-        """A hold was added: a dozing keeper wakes, one that ticks will notice."""
+        """Wake the thread if it sleeps without a limit, because a hold was added."""
         if self._dozing:
             self._dozing = False
             self.wake()
 
     def stop(self, seconds: float, close_hooks: Iterable[Callable[[], Work]] = ()) -> None:
-        """Background protocols that have something to do over the present connection do it, and so do those that wait
-        for them; then who still waits is over, and the ``close_hooks`` are done. So long at most."""
+        """Finish the work, run the ``close_hooks``, and end the thread, within ``seconds``.
+
+        Busy tasks may end during the first half of the time. Then those that still wait for a
+        signal or a connection are interrupted, and the hooks run.
+        """
         if self._drain_until is None:
             self._close_hooks = [*close_hooks]
             self._part_at = wait_clock() + seconds / 2
@@ -104,7 +109,7 @@ class Keeper:
         if threading.get_ident() != self.thread.ident:
             join(self.thread, seconds + 0.2)
 
-    # ---- in the keeper's thread
+    # ---- in the background thread
 
     def _work(self) -> None:
         while not self._is_done():
@@ -120,12 +125,12 @@ class Keeper:
                 self._finish_call(*item)
             elif item is not None:
                 self._begin(item() if callable(item) else item)
-            item = None  # while this waits, what is done with is nobody's
+            item = None  # frees it while this thread sleeps
             self._tick()
         self._throw_away_rest()
 
     def _throw_away_rest(self) -> None:
-        """What there was no time to begin."""
+        """Close the protocols that there was no time to start."""
         while not self._mailbox.empty():
             item = self._mailbox.get()
             if isinstance(item, Coroutine):
@@ -137,7 +142,7 @@ class Keeper:
         return until is not None and (idle or wait_clock() >= until)
 
     def _begin(self, protocol: Work) -> None:
-        """One more task."""
+        """Start a task."""
         task: ProtocolRun = ProtocolRun(
             protocol, self._core, None, lambda: self._mailbox.put(task), self.call_elsewhere
         )
@@ -145,11 +150,11 @@ class Keeper:
         self._resume(task)
 
     def waker(self, task: ProtocolRun) -> Callable[[], object]:
-        """What resumes this task here, once it is ours."""
+        """Return a function that resumes ``task`` in this thread."""
         return lambda: self._mailbox.put(task)
 
     def _finish_call(self, task: ProtocolRun, error: BaseException | None) -> None:
-        """A call ended with ``error``. Had its driving been broken off, its protocol still has to clean up."""
+        """Clean up after a call, or continue it if its protocol has not ended."""
         if error is None:
             self._tasks.add(task)
             self._resume(task)
@@ -176,7 +181,7 @@ class Keeper:
             return
         try:
             over = task.resume()
-        except Exception as error:  # this thread goes on: what is held depends on it
+        except Exception as error:  # this thread must not end: holds depend on it
             self._tasks.discard(task)
             self._core.background_failed(task, error)
             return
@@ -186,7 +191,7 @@ class Keeper:
                 self._core.background_failed(task, task.outcome.error)
 
     def _tick(self) -> None:
-        """What is due."""
+        """Do what is due."""
         now = wait_clock()
         if self._drain_until is not None:
             self._run_close_hooks(now)
@@ -198,21 +203,21 @@ class Keeper:
             self._looked_at = now
             try:
                 self._core.look_after_connection()
-            except Exception as error:  # no thread or socket is to be had now; what is held depends on this one
+            except Exception as error:  # no thread or socket is available; holds depend on this thread
                 logger.warning("cannot reconnect yet, retrying: %s", error)
 
     def _run_close_hooks(self, now: float) -> None:
-        """What was begun ends first: it may be what somebody was told, or make what a close hook removes."""
+        """Finish running work before close hooks: hooks may delete znodes that it creates."""
         if now < self._part_at and not (self._mailbox.empty() and all(task.is_idle for task in self._tasks)):
             return
         for task in [task for task in self._tasks if task.is_idle]:
-            task.interrupt(ClientClosedError("work in the background"))
+            task.interrupt(ClientClosedError("background work"))
             self._resume(task)
         while self._close_hooks:
             self._begin(self._close_hooks.pop(0)())
 
     def _keep(self) -> None:
-        """Stay sure of what is held."""
+        """Prove the session alive, watch held znodes, and end holds if the lease has run out."""
         now = lease_clock()
         self._core.holds.expire(now)
         if self._beat is not None and self._beat.outcomes is not None:
@@ -228,7 +233,7 @@ class Keeper:
         self._begin(watch_held_node(held, lambda: self._core.holds.mark_lost(held.loss, ZNODE_DELETED)))
 
     def _sleep_for(self) -> float | None:
-        """Until the next thing is due; None: until somebody posts something."""
+        """Return how long to sleep; None until the next wake-up."""
         now = wait_clock()
         moments = [task.wait_until for task in self._tasks]
         moments.append(self._part_at if now < self._part_at else self._drain_until)
@@ -237,11 +242,12 @@ class Keeper:
         seconds = seconds_until(earliest(*moments), now)
         if len(self._core.holds):
             return earliest(seconds, self._until_held_needs_us())
-        if self._added != self._core.holds.added:  # what comes and goes all the time wakes nobody: it is noticed
+        if self._added != self._core.holds.added:
+            # More holds may follow. Checking at each tick saves a wake-up for each of them.
             self._added = self._core.holds.added
             return earliest(seconds, self._tick_s)
         self._dozing = True
-        if len(self._core.holds):
+        if len(self._core.holds):  # added before _dozing was set
             return 0.0
         return seconds
 

@@ -1,7 +1,4 @@
-"""The thread in which the user's callbacks run: one slow callback delays other callbacks only.
-
-Rules for this file: it knows functions, and nothing of sessions.
-"""
+"""Thread for the user's callbacks: a slow callback delays only other callbacks."""
 
 from __future__ import annotations
 
@@ -17,28 +14,28 @@ logger = logging.getLogger("distsync.client")
 
 
 class Dispatcher:
-    """Calls functions one after another, in a daemon thread that is started for the first one."""
+    """Calls functions one after another, in a daemon thread that `prepare` starts."""
 
     def __init__(self, name: str) -> None:
         self._name = name
         self._waiting: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
-        self._starting = threading.RLock()  # a signal handler may come in between
+        self._starting = threading.RLock()  # reentrant for signal handlers
         self._thread: threading.Thread | None = None
         self._stopped = False
 
     def prepare(self) -> None:
-        """The thread is there; ``call`` then works in any thread, and while a lock is held."""
+        """Start the thread. From then on ``call`` works in any thread, and while a lock is held."""
         with self._starting:
             if self._thread is None and not self._stopped:
                 self._thread = threading.Thread(target=self._work, name=self._name, daemon=True)
                 try:
                     self._thread.start()
-                except Exception:  # there is none to be had now
+                except Exception:  # no thread is available
                     self._thread = None
                     raise
 
     def call(self, function: Callable[[], object]) -> None:
-        """``function`` will be called; what it raises is reported as a thread's death is."""
+        """Call ``function`` soon. Its error is passed to threading.excepthook."""
         self._waiting.put(function)
 
     def _work(self) -> None:
@@ -53,7 +50,7 @@ class Dispatcher:
         return self._thread is not None and threading.get_ident() == self._thread.ident
 
     def stop(self, seconds: float) -> None:
-        """What waits is still called, for so long at most."""
+        """End the thread after the pending functions, waiting for up to ``seconds``."""
         with self._starting:
             self._stopped = True
         self._waiting.put(None)
@@ -62,9 +59,12 @@ class Dispatcher:
 
 
 def _report() -> None:
-    """The exception that is being handled, as that of a thread that dies of it. The hook may be a program's own, and
-    this thread outlives what that raises: the next callback may be the one that tells of a loss."""
+    """Report the current exception like one that ends a thread.
+
+    The hook may be the program's own, and raise. This thread must not end then: the next callback
+    may report a loss.
+    """
     try:
         threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread())))
     except BaseException as error:
-        logger.error("threading.excepthook raised an exception while it reported one of a callback: %r", error)
+        logger.error("threading.excepthook failed to report the exception of a callback: %r", error)

@@ -56,7 +56,7 @@ class Client:
             tls.check_files(used.tls_ca, used.tls_cert, used.tls_key, used.tls_key_password)
         where, slash, chroot = (self.settings.hosts or "").partition("/")
         self.hosts = where or None
-        # A chroot is a longer namespace: its znode is made on demand like every other parent.
+        # A chroot is a longer namespace: its znode is created on demand like every other parent.
         self.namespace = f"/{chroot}".rstrip("/") + self.settings.namespace if slash else self.settings.namespace
         self.codec = self.settings.payload_codec()
         self._access = Access(self.namespace, self.settings.acl, self.settings.auth)
@@ -219,7 +219,7 @@ class Client:
         if self._core is None and not self.closed:
             self._close_hooks[path] = protocol
         else:
-            self._opened("something to do at its end").at_close(protocol, path)
+            self._opened("at_close()").at_close(protocol, path)
 
     def may_wait(self) -> bool:
         """Return whether `run` is possible here.
@@ -335,7 +335,7 @@ class Client:
         """
         if not timeout > 0:
             raise ValueError(f"timeout must be seconds above 0, not {timeout!r}")
-        core = self._opened("a look at its servers")
+        core = self._opened("ensemble()")
         if not core.link.hosts:
             self.run(_connected(), self.settings.connect_timeout)
         return ask_all(core.link.hosts, self.settings, timeout)

@@ -1,6 +1,6 @@
-"""The clocks. Nobody else in distsync reads one.
+"""The clocks of distsync. No other module reads one.
 
-Rules for this file: relative time only; the wall clock of a host decides nothing.
+All times are relative; no decision depends on the wall clock of a host.
 """
 
 from __future__ import annotations
@@ -10,21 +10,21 @@ from functools import partial
 
 
 def wait_clock() -> float:
-    """Seconds, for waits and deadlines."""
+    """Return the time in seconds for waits and deadlines."""
     return time.monotonic()
 
 
 if hasattr(time, "CLOCK_BOOTTIME"):
-    #: The same as lease_clock, without a Python function: for what takes a microsecond.
+    #: lease_clock() without a Python function, for calls that take a microsecond.
     lease_now = partial(time.clock_gettime, time.CLOCK_BOOTTIME)
 
     def lease_clock() -> float:
-        """Seconds, for the age of a lease: it counts the time that the machine was suspended."""
+        """Return the time in seconds for leases. It includes time in suspend."""
         return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 else:
     lease_now = partial(time.monotonic)
 
     def lease_clock() -> float:
-        """Seconds, for the age of a lease; this system has no clock that surely counts suspend."""
+        """Return the time in seconds for leases. It may not include time in suspend."""
         return time.monotonic()

@@ -1,7 +1,4 @@
-"""What a link tells of itself.
-
-Rules for this file: pure records.
-"""
+"""State and statistics of a client's connection."""
 
 from __future__ import annotations
 
@@ -10,7 +7,7 @@ from typing import NamedTuple
 
 
 class ConnectionState(str, enum.Enum):
-    """The link is ..."""
+    """State of a client's connection, as documented at `Client.state`."""
 
     CONNECTING = "connecting"
     CONNECTED = "connected"
@@ -20,11 +17,11 @@ class ConnectionState(str, enum.Enum):
 
 
 class ClientStatistics(NamedTuple):
-    """What was sent and came since the client was made."""
+    """Numbers of requests and events since the client was created."""
 
     requests: dict[str, int]
-    """By kind, the step's name; without what the keeper sent to stay sure of what is held."""
+    """Number of requests by kind (name of the step), without heartbeats."""
     round_trips: int
-    """Requests that were sent together count as one."""
+    """Number of round trips; requests that were sent together count as one."""
     heartbeats: int
     events: int

@@ -19,7 +19,7 @@ from distsync._client.naming.inference import place
 from distsync._pickle import public_in
 from distsync._version import VERSION
 
-MAX_TEXT = 200  # characters of a field: the data is read by everyone who lists a line
+MAX_TEXT = 200  # maximum length of a field: every client that lists a queue reads the data
 UNKNOWN = ""
 
 
@@ -57,8 +57,10 @@ class Contender:
 
 
 def describe(linger: float = 0.0) -> bytes:
-    """The data of a contender's znode made by the calling thread or task, now; ``linger``: for how long (seconds) it
-    may stay after its release."""
+    """Return the data for a contender's znode created by the current thread or task.
+
+    ``linger`` is how long, in seconds, the znode may stay after a release.
+    """
     fields: dict[str, Any] = {
         "host": socket.gethostname(),
         "pid": os.getpid(),
@@ -88,12 +90,12 @@ def read(data: bytes | None, path: str, token: int) -> Contender:
 
 
 def _printable(text: str) -> str:
-    """In one line, and no command to a terminal."""
+    """Escape line breaks and terminal control characters."""
     return "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)
 
 
 def _thread_or_task() -> str:
-    """The running task's name, if the thread runs a loop, else the thread's."""
+    """Return the name of the running asyncio task or, without one, of the thread."""
     asyncio = sys.modules.get("asyncio")
     try:
         task = asyncio.current_task() if asyncio is not None else None
@@ -103,7 +105,10 @@ def _thread_or_task() -> str:
 
 
 def thread_name() -> str:
-    """Like ``threading.current_thread().name``, which however makes an entry for a thread that others started."""
+    """Return the name of the current thread.
+
+    Unlike threading.current_thread(), this registers nothing for a foreign thread.
+    """
     ident = threading.get_ident()
     return next((thread.name for thread in threading.enumerate() if thread.ident == ident), f"thread {ident}")
 

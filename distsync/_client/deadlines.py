@@ -1,8 +1,10 @@
-"""Deadlines: computed once per call, passed on, never restarted at a wake-up; and the limit on a thread's reads.
+"""Deadlines of calls, and the limit on reads inside predicates. Times are those of the wait clock.
 
-Rules for this file: no znode and no protocol; times are in seconds of the wait clock. ``limit_reads`` bounds the reads
-that a predicate makes by the deadline of the call that evaluates the predicate. It applies to reads only, which raise
-DeadlineError when no time is left; an acquire or a sleep inside a predicate keeps its own time-out.
+A deadline is computed once per call, and never restarted at a wake-up.
+
+``limit_reads`` bounds the reads of a predicate by the deadline of the call that evaluates it. A read
+raises DeadlineError when no time is left. Other calls inside a predicate, such as an acquire or a
+sleep, have their own timeouts only.
 """
 
 from __future__ import annotations
@@ -13,40 +15,40 @@ from contextlib import contextmanager
 
 from distsync._client.clocks import wait_clock
 
-#: A request that is under way when the deadline passes may still be answered for so long (seconds), so that
+#: How long, in seconds, an outstanding reply may arrive after the deadline, so that
 #: acquire(timeout=1e-5) on a free lock can succeed. Three round trips over a slow line.
 GRACE_S = 0.3
 
-#: A call that must not wait asks the server all the same: while the connection stands it gets its answer within so
-#: long (seconds). A time-out shorter than NO_WAIT_S is shorter than any round trip, and so is no time to wait.
+#: Grace period in seconds of a non-blocking call, which still needs replies of the server. A
+#: timeout below NO_WAIT_S seconds is shorter than any round trip, and counts as non-blocking.
 NONBLOCKING_GRACE_S, NO_WAIT_S = 2.0, 0.05
 
-#: What a protocol gets for its clean-up (seconds) after it was interrupted; lease/cleanup.py does what is left over.
+#: Time in seconds for the clean-up of an interrupted protocol. lease/cleanup.py does the rest.
 CLEAN_UP_S = 1.0
 
 
 def deadline_of(timeout: float | None, now: float) -> float | None:
-    """When a call that was made at ``now`` has to be over; None: never."""
+    """Return when a call that was made at ``now`` must end; None for never."""
     return None if timeout is None else now + max(timeout, 0.0)
 
 
 def grace_of(timeout: float | None) -> float:
-    """How long after its deadline a call with this time-out waits for answers that are under way."""
+    """Return how long, after its deadline, a call waits for outstanding replies."""
     return NONBLOCKING_GRACE_S if timeout is not None and timeout < NO_WAIT_S else GRACE_S
 
 
 def earliest(*moments: float | None) -> float | None:
-    """The first of the moments; None stands for never."""
+    """Return the first of the moments; None means never."""
     return min((moment for moment in moments if moment is not None), default=None)
 
 
 def seconds_until(moment: float | None, now: float) -> float | None:
-    """How long to wait until ``moment``, at least 0; None: for ever."""
+    """Return how long to wait until ``moment``, at least 0; None for forever."""
     return None if moment is None else max(moment - now, 0.0)
 
 
 class _PredicateDeadline(threading.local):
-    """When the looks of this thread have to end."""
+    """When the reads of this thread must end; None for never."""
 
     deadline: float | None = None
 
@@ -55,18 +57,18 @@ _limit = _PredicateDeadline()
 
 
 def deadline_in(seconds: float | None) -> float | None:
-    """When so many seconds will have passed; None: never."""
+    """Return when ``seconds`` will have passed; None for never."""
     return deadline_of(seconds, wait_clock())
 
 
 def remaining(deadline: float | None) -> float | None:
-    """How many seconds are left, at least 0; None: without end."""
+    """Return how many seconds are left, at least 0; None for no limit."""
     return seconds_until(deadline, wait_clock())
 
 
 @contextmanager
 def limit_reads(deadline: float | None) -> Iterator[None]:
-    """Looks of this thread that would take longer raise DeadlineError then."""
+    """Let reads of this thread in the ``with`` block raise DeadlineError at ``deadline``."""
     before = _limit.deadline
     _limit.deadline = earliest(before, deadline)
     try:
@@ -76,6 +78,6 @@ def limit_reads(deadline: float | None) -> Iterator[None]:
 
 
 def read_timeout() -> float | None:
-    """How many seconds are left for it, never so few that it would count as not waiting; None: without end."""
+    """Return the timeout for a read, too long to count as non-blocking; None for no limit."""
     seconds = remaining(_limit.deadline)
     return None if seconds is None else max(seconds, NO_WAIT_S)

@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 
 
 class CurrentClient:
-    """The default client, and the lock under which it is made."""
+    """The default client, and the lock under which it is created."""
 
     def __init__(self) -> None:
         self.client: Client | None = None
         self.imported: Settings | None = None
         self.others: dict[tuple[str | None, str], Client] = {}
-        self.lock = threading.RLock()  # a signal handler may come in between, in the same thread
+        self.lock = threading.RLock()  # reentrant for signal handlers
 
     def renew_lock(self) -> None:
-        """In a forked child: whichever thread held the lock is not here."""
+        """Replace the lock in a forked child, which does not have the thread that may hold it."""
         self.lock = threading.RLock()
 
 
@@ -139,7 +139,7 @@ def export_settings() -> Settings | None:
 
 
 def import_settings(settings: Settings | None) -> None:
-    """A default client that nobody makes otherwise has these settings, those of the parent process."""
+    """Use the settings of the parent process for a default client that is created on demand."""
     current.imported = settings
 
 

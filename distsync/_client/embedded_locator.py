@@ -20,8 +20,10 @@ if TYPE_CHECKING:
 Auth = Sequence[tuple[str, str]]
 
 PROOF_S = 0.5
-"""Of each attempt to connect. With the handshake after it (transport/kazoo_client.py) it fits in the time that a close
-takes."""
+"""Time limit in seconds for the check of a server's identity, before each connection attempt.
+
+Together with the handshake after it (transport/kazoo_client.py) it fits the time limit of a close.
+"""
 
 
 def find_embedded_server() -> ServerAddress | None:
@@ -46,7 +48,7 @@ def find_embedded_server() -> ServerAddress | None:
 
 
 class EmbeddedServerLocator:
-    """Tells ``found`` the address of this user's server, or ``failed`` why there is none."""
+    """Calls ``found`` with the address of this user's server, or ``failed`` with an error."""
 
     def __init__(self, found: Callable[[str, Auth], object], failed: Callable[[Exception], object], auth: Auth) -> None:
         self._found, self._failed, self._auth = found, failed, tuple(auth)
@@ -55,14 +57,14 @@ class EmbeddedServerLocator:
         self._busy = threading.Lock()
 
     def look(self) -> None:
-        """It is being looked for."""
-        # here: a fork while the thread imports it would leave half of it
+        """Search for the server in a thread, unless a search is running."""
+        # Not imported in the thread: a fork during the import would leave it incomplete.
         import_module("distsync._server.autostart.find_or_start")
         if self._busy.acquire(blocking=False):
             self._looking = OwnThread(target=self._look, name="distsync-embedded", daemon=True)
             try:
                 self._looking.start()
-            except Exception:  # there is no thread to be had
+            except Exception:  # no thread is available
                 self._busy.release()
                 raise
 
@@ -72,24 +74,27 @@ class EmbeddedServerLocator:
         try:
             address = self._address = find_or_start()
         except Exception as error:
-            self._busy.release()  # first: who is told may have it looked for again
+            self._busy.release()  # first, so that the callback can start another search
             self._failed(error)
             return
         self._busy.release()
         try:
             self._found(address.hosts, (*self._auth, address.credential))
-        except Exception as error:  # there is no socket to be had, or no thread
+        except Exception as error:  # no socket or thread is available
             self._failed(error)
 
     def is_genuine(self, host: str, port: int) -> bool:
-        """Whether the server that was found listens there now: another program is shown neither secret nor session."""
+        """Return whether this user's server listens there.
+
+        Otherwise another program would get the secret and the session.
+        """
         from distsync._server.autostart.find_or_start import is_alive
 
         address = self._address
         return address is not None and is_alive(replace(address, host=host, port=port), PROOF_S)
 
     def is_current_thread(self) -> bool:
-        """Whether this is the thread that looks for the server, which nothing may wait in."""
+        """Return whether this is the thread of the search, in which nothing may block."""
         return self._looking is not None and self._looking.is_current()
 
     def join(self, seconds: float) -> None:

@@ -23,7 +23,7 @@ from distsync._pickle import public_in
 WORD = b"srvr"
 MAX_BYTES = 65_536
 MAX_THREADS = 16
-READ_ONLY = "it has lost its quorum, and shows what it knew then to who only reads: distsync waits for the quorum"
+READ_ONLY = "it has lost its quorum and is read-only: distsync waits for the quorum"
 
 
 class Role(str, enum.Enum):
@@ -91,7 +91,8 @@ def ask_all(hosts: str, settings: Settings, timeout: float) -> list[Server]:
     where, _ = collect_hosts(hosts)
     addresses: Sequence[tuple[str, int]] = [(host, int(port)) for host, port in where]
     context = _context(settings)
-    # Its module registers a lock for forks, which must not happen in the midst of one: where the first use is a fork.
+    # Not at module level: concurrent.futures.thread registers a lock for forks at its import, which
+    # must not happen during a fork.
     from concurrent.futures import ThreadPoolExecutor
 
     with ThreadPoolExecutor(min(len(addresses), MAX_THREADS), "distsync-ensemble") as pool:
@@ -99,7 +100,7 @@ def ask_all(hosts: str, settings: Settings, timeout: float) -> list[Server]:
 
 
 def ask(host: str, port: int, context: ssl.SSLContext | None, timeout: float) -> Server:
-    """What one server says."""
+    """Return the status of one server."""
     try:
         return read(host, port, _answer(host, port, context, timeout))
     except OSError as error:
@@ -123,7 +124,7 @@ def _answer(host: str, port: int, context: ssl.SSLContext | None, timeout: float
 
 
 def read(host: str, port: int, text: str) -> Server:
-    """What the answer to ``srvr`` says."""
+    """Return the status that the reply to ``srvr`` contains."""
     report = dict(re.findall(r"^([\w ]+): (.*)$", text, re.MULTILINE))
     version, zxid = report.get("Zookeeper version", ""), re.fullmatch(r"0x([0-9a-f]{1,16})", report.get("Zxid", ""))
     if not zxid:
@@ -136,14 +137,18 @@ def read(host: str, port: int, text: str) -> Server:
 
 def _problem(text: str) -> str:
     if "whitelist" in text:
-        return "it does not answer srvr: set 4lw.commands.whitelist=srvr in its zoo.cfg, and restart it"
+        return "srvr is not allowed: set 4lw.commands.whitelist=srvr in its zoo.cfg, and restart it"
     if "not currently serving" in text:
-        return "it serves nobody at the moment: it has lost its quorum, or is just starting"
-    return f"it answered srvr with {text[:100]!r}: is it a ZooKeeper server?" if text else "it hung up on srvr"
+        return "it is not serving requests: it has lost its quorum, or is starting"
+    return (
+        f"it answered srvr with {text[:100]!r}: is it a ZooKeeper server?"
+        if text
+        else "it closed the connection at srvr"
+    )
 
 
 def _context(settings: Settings) -> ssl.SSLContext | None:
-    """As the connections of the session."""
+    """Return the TLS context that the session uses, too."""
     if not settings.tls:
         return None
     own = settings.tls_cert, settings.tls_key, settings.tls_key_password

@@ -1,9 +1,8 @@
-"""gevent, which makes greenlets of threads: all of ours have to be greenlets, and to wait as such, or none.
+"""Check that gevent has patched either all that distsync waits in, or nothing.
 
-Rules for this file: gevent is not imported; who uses it has.
-
-A real thread in a queue of greenlets ends, and a greenlet in a queue of threads keeps all the others from running:
-either way nobody sends what keeps the session alive.
+gevent turns threads into greenlets. A real thread that waits in a queue of greenlets ends, and a
+greenlet that waits in a queue of threads blocks all others. In both cases the session is not kept
+alive. gevent itself is not imported here.
 """
 
 from __future__ import annotations
@@ -14,23 +13,20 @@ from queue import SimpleQueue
 
 from distsync.errors import UsageError
 
-#: What distsync waits in.
+#: Modules in which distsync waits.
 WAITED_IN = ("threading", "queue", "select")
 
 
 def check_patched() -> None:
-    """gevent has patched all that distsync waits in, before distsync was imported, or nothing of it.
-
-    Raises: UsageError.
-    """
+    """Raise UsageError if gevent has patched only some of the modules, or patched them too late."""
     monkey = sys.modules.get("gevent.monkey")
     if monkey is None or not any(map(monkey.is_module_patched, WAITED_IN)):
         return
     unpatched = [name for name in WAITED_IN if not monkey.is_module_patched(name)]
     if unpatched:
-        reason = f"gevent has patched some modules, and not {', '.join(unpatched)}"
+        reason = f"gevent has patched some modules, but not {', '.join(unpatched)}"
     elif SimpleQueue is not queue.SimpleQueue:
-        reason = "gevent has patched the standard library when distsync was imported already"
+        reason = "gevent patched the standard library after distsync was imported"
     else:
         return
-    raise UsageError(f"{reason}: nobody would keep the session alive; call monkey.patch_all() before all other imports")
+    raise UsageError(f"{reason}, which would let the session expire: call monkey.patch_all() before all other imports")

@@ -1,4 +1,4 @@
-"""GUIDs, made many at a time: each request for random bytes lets other threads run, which costs more than the bytes."""
+"""GUIDs, generated in batches: os.urandom() releases the GIL, which costs more than the bytes."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ _GUID_VARIANT = "89ab"
 
 
 class Guids:
-    """The GUIDs of one client in one process. Any thread may take one."""
+    """Source of GUIDs for one client in one process. Thread-safe."""
 
     def __init__(self) -> None:
         self._made: list[str] = []
 
     def take(self) -> str:
-        """Return a new one, as ``str(uuid.uuid4())`` writes it."""
+        """Return a new GUID in the format of ``str(uuid.uuid4())``."""
         while True:
             try:
                 return self._made.pop()
@@ -26,6 +26,6 @@ class Guids:
 
 
 def format_guid(digits: str) -> str:
-    """Return ``digits``, 32 hexadecimal ones, with the marks of version 4 (RFC 4122, 4.4)."""
+    """Return 32 hexadecimal digits as a GUID of version 4 (RFC 4122, 4.4)."""
     variant = _GUID_VARIANT[int(digits[16], 16) % 4]
     return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-{variant}{digits[17:20]}-{digits[20:]}"

@@ -1,6 +1,6 @@
-"""What znodes tell of people, members, addresses and settings: JSON, so that every client of ZooKeeper can read it.
+"""JSON in znodes (members, addresses, settings), so that any ZooKeeper client can read it.
 
-Rules for this file: the standard library and errors only. What is read was written by anybody.
+Any client may have written what is read, so it is not trusted.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from distsync.errors import CorruptNodeError, PayloadPickleError, PayloadTooLarg
 
 
 def encode(value: Any, label: str) -> bytes:
-    """``value`` as JSON. Raises PayloadPickleError, PayloadTooLargeError."""
+    """Return ``value`` as JSON. Raise PayloadPickleError or PayloadTooLargeError."""
     try:
         data = json.dumps(value, allow_nan=False, ensure_ascii=False, separators=(",", ":")).encode()
     except (TypeError, ValueError, RecursionError) as error:
@@ -24,7 +24,7 @@ def encode(value: Any, label: str) -> bytes:
 
 
 def decode(data: bytes, path: str) -> Any:
-    """What ``path`` says. Raises CorruptNodeError."""
+    """Return the value in the znode ``path``. Raise CorruptNodeError if it is not JSON."""
     try:
         return json.loads(data)
     except (ValueError, RecursionError):
@@ -32,7 +32,7 @@ def decode(data: bytes, path: str) -> Any:
 
 
 def fields(data: bytes) -> dict[str, Any]:
-    """The fields that ``data`` says; none if it makes no sense."""
+    """Return the fields of a JSON object, or none if ``data`` is not one."""
     try:
         record = json.loads(data or b"{}")
     except (ValueError, RecursionError):
@@ -41,5 +41,5 @@ def fields(data: bytes) -> dict[str, Any]:
 
 
 def with_data(description: bytes, value: Any, label: str) -> bytes:
-    """Who somebody is (contender_info.describe), and ``value`` as his ``data``."""
+    """Return a contender's description (contender_info.describe) with ``value`` as its ``data``."""
     return encode({**fields(description), "data": value}, label)

@@ -1,12 +1,12 @@
-"""What happens at a fork and at the end of the process.
+"""Forks, and the end of the process.
 
-Rules for this file: it knows only that there are things to be told; nothing is started here.
+A forked child has one thread, locks in an arbitrary state, and copies of the parent's sockets. Each
+client therefore discards its state in the child, where it has no session and no holds, and opens a
+session of its own at its first use.
 
-A forked child has one thread, locks in whatever state they were, and copies of the parent's sockets. So it forgets:
-every client has in the child neither a session nor anything held, and gets a session of its own at its first use.
-
-A child of the standard library's multiprocessing that was forked ends by ``os._exit``, and calls nothing that atexit
-knows. What it keeps would be its own until its session has timed out: so its end is heard of from multiprocessing.
+A forked child of the standard library's multiprocessing ends with ``os._exit``, which skips atexit.
+Its clients are closed by a multiprocessing finalizer instead, because its locks would otherwise
+stay held until its session times out.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ Thing = TypeVar("Thing")
 
 
 class ForkAware(Protocol):
-    """A client, as seen from here."""
+    """A client that registers for forks and for the end of the process."""
 
     def after_fork_in_child(self) -> None:
-        """In a forked child: nothing of the parent's is ours."""
+        """Discard the parent's state in a forked child."""
 
     def close(self) -> None:
-        """At exit."""
+        """Close the client at the end of the process."""
 
 
 class ForkShared(Protocol):
-    """Something that was made here, and that nobody else knows yet."""
+    """An object that no other process knows yet."""
 
     def mark_shared(self) -> None:
-        """Another process will know it too."""
+        """Note that another process will know the object."""
 
 
 _living: weakref.WeakSet[ForkAware] = weakref.WeakSet()
@@ -45,33 +45,35 @@ _ours: weakref.WeakSet[ForkShared] = weakref.WeakSet()
 _forks: list[None] = []
 _generations: list[None] = []
 _first: list[Callable[[], object]] = []
-#: In which generation multiprocessing was told what to do at the end of the process.
+#: The fork depth at which a multiprocessing finalizer was registered.
 _registered_depth: list[int] = []
 
-#: What the command line of a child that was spawned has.
+#: Option on the command line of a spawned child.
 SPAWNED = "--multiprocessing-fork"
-#: Of what multiprocessing does at the end of a child, this comes last.
+#: Priority of the last multiprocessing finalizer.
 LAST = -(1 << 30)
 
 
 def fork_count() -> int:
-    """How often this process, and those that it was forked from, have forked: what was made before the last time is
-    perhaps known to another process too."""
+    """Return the number of forks by this process and its forked ancestors.
+
+    Another process may know any object that was created before the last fork.
+    """
     return len(_forks)
 
 
 def fork_depth() -> int:
-    """How many forks there are between this process and the first one: the same as long as it lives."""
+    """Return the number of forks between the first process and this one; constant for a process."""
     return len(_generations)
 
 
 def register(one: ForkAware) -> None:
-    """``one`` is told of forks, and closed at exit."""
+    """Notify ``one`` of forks, and close it at exit."""
     _living.add(one)
 
 
 def register_before_fork(one: ForkShared) -> None:
-    """``one`` is told before the next fork."""
+    """Notify ``one`` before the next fork."""
     _ours.add(one)
 
 
@@ -84,7 +86,7 @@ def _before_fork() -> None:
 
 
 def _all(things: weakref.WeakSet[Thing]) -> list[Thing]:
-    """What is in there now; other threads may be adding to it."""
+    """Return a copy of the set, which other threads may be changing."""
     while True:
         with suppress(RuntimeError):  # "Set changed size during iteration"
             return list(things)
@@ -97,12 +99,12 @@ def _after_fork_in_child() -> None:
 
 
 def before_end(callback: Callable[[], object]) -> None:
-    """At the end of the process ``callback`` is done first, while there are clients."""
+    """Call ``callback`` at the end of the process, before the clients are closed."""
     _first.append(callback)
 
 
 def close_all() -> None:
-    """At the end of the process: every client is closed, whatever else goes wrong."""
+    """Run the `before_end` callbacks and close all clients, even if some of these fail."""
     try:
         for work in _first:
             work()
@@ -111,24 +113,27 @@ def close_all() -> None:
 
 
 def in_use() -> None:
-    """A client is used here. In a forked child of multiprocessing's all of them are closed at its end."""
+    """Register a close of all clients at the end of a forked multiprocessing child.
+
+    To be called whenever a client is started.
+    """
     processes, util = sys.modules.get("multiprocessing.process"), sys.modules.get("multiprocessing.util")
     if processes is None or util is None or processes.parent_process() is None or _registered_depth == [fork_depth()]:
         return
-    if _generations or SPAWNED not in sys.orig_argv:  # who was spawned ends as every program does
+    if _generations or SPAWNED not in sys.orig_argv:  # a spawned child runs atexit like any program
         _registered_depth[:] = [fork_depth()]
         util.Finalize(None, _close_if_alone, exitpriority=LAST)
 
 
 def _close_if_alone() -> None:
-    """At the end of such a child, but for its other threads: where there are any they are waited for after this."""
+    """Close all clients, unless other non-daemon threads still run, which are joined after this."""
     here = threading.current_thread()
     if all(thread is here or thread.daemon for thread in threading.enumerate()):
         close_clients()
 
 
 def close_clients() -> None:
-    """Every client is closed, also where closing another one fails."""
+    """Close every client, even if closing another one fails."""
     with ExitStack() as each:
         for one in _all(_living):
             each.callback(one.close)

@@ -1,8 +1,8 @@
 """Threads that distsync starts.
 
-Whether the current thread is one of them is decided with the standard library alone: ``threading.current_thread`` does
-not know a thread in its first line, in which the garbage collector may run a finalizer, and an identifier is reused
-after a thread ends.
+Whether the current thread is one of them is decided without ``threading.current_thread``. That does
+not know a thread at its first line, at which the garbage collector may run a finalizer. Identifiers
+of threads are reused after their end.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ class OwnThread(threading.Thread):
             self.over = True
 
     def is_current(self) -> bool:
-        """Return whether the caller runs in this thread, in whichever line of it."""
+        """Return whether the caller runs in this thread, at any line of it."""
         return self.ident == threading.get_ident() and not self.over
 
 
 def join(thread: threading.Thread, seconds: float) -> None:
-    """Wait until ``thread`` has ended, ``seconds`` at most. A thread whose start failed has ended."""
+    """Wait for up to ``seconds`` until ``thread`` has ended. A thread that failed to start has."""
     with suppress(RuntimeError):
         thread.join(seconds)

@@ -1,17 +1,20 @@
-"""Payloads: what a queue carries, as bytes.
+"""Payloads: the items of queues, as bytes.
 
-Rules for this file: pure, the standard library and errors only; nothing is decoded before its signature is checked.
+Invariant: nothing is decoded before its signature is checked.
 
 ::
 
-    unsigned:  p | payload              p pickle, j JSON, o an object of the user's own
+    unsigned:  p | payload              p pickle, j JSON, o custom codec
     signed:    P | HMAC (32) | payload  P, J, O; HMAC-SHA256 over header, length of context, context, payload
 
-The context is the path of the queue: an item that is copied into another queue is refused there. Both sides must
-be configured alike: a reader without a key refuses signed items as a reader with one refuses unsigned ones, so that a
-forgotten key shows at once and not on the day when somebody else writes to the queue. A reader of JSON refuses
-pickle, and the other way round. To change a key: all accept the new one; then all sign with it, and accept the old
-one; then nobody accepts the old one any more.
+The context is the path of the queue, so that an item that is copied into another queue is refused.
+
+Writer and reader must have the same settings. A reader without a key refuses signed items, and a
+reader with a key refuses unsigned ones, so that a missing key is noticed at once. A reader of JSON
+refuses pickle, and the other way round.
+
+To change a key: first all clients accept the new key; then all sign with it, and accept the old
+one; then none accepts the old one any more.
 """
 
 from __future__ import annotations
@@ -25,15 +28,15 @@ from typing import Any, Protocol
 from distsync.errors import ConfigurationError, PayloadPickleError, PayloadRefusedError, PayloadTooLargeError
 
 LIMIT_BYTES = 1_000_000  # of a request; jute.maxbuffer, ZooKeeper's own limit, is 1,048,575 by default
-ENVELOPE_BYTES = 256  # of a request, beside the item and the path (which a transaction says twice): ids, ACL, name
-PICKLE_PROTOCOL = 5  # not "highest": every supported Python reads it
+ENVELOPE_BYTES = 256  # of a request without the item and its path (twice in a transaction): ids, ACL, name
+PICKLE_PROTOCOL = 5  # all supported versions of Python can read it
 DIGEST = "sha256"
 MAC_BYTES = 32
 ALLOWED = '"pickle", "json", or an object with encode(item) -> bytes and decode(bytes) -> item'
 
 
 class ItemCodec(Protocol):
-    """A codec of the user's own."""
+    """A custom codec."""
 
     def encode(self, item: Any, /) -> bytes: ...
 
@@ -49,7 +52,7 @@ class _Pickle:
 
 
 class _Json:
-    """As the json module does it: tuples arrive as lists, keys as str."""
+    """The json module's conversion: tuples become lists, keys become str."""
 
     def encode(self, item: Any) -> bytes:
         return json.dumps(item, separators=(",", ":")).encode()
@@ -60,11 +63,11 @@ class _Json:
 
 KNOWN: dict[str, tuple[bytes, ItemCodec]] = {"pickle": (b"p", _Pickle()), "json": (b"j", _Json())}
 OWN = b"o"
-HEADERS = {b"p": "pickle", b"j": "json", OWN: "a codec of its own"}
+HEADERS = {b"p": "pickle", b"j": "json", OWN: "a custom codec"}
 
 
 def check_codec(codec: object, setting: str = "codec") -> str | ItemCodec:
-    """``codec``, if it can be used as one; raises ConfigurationError otherwise."""
+    """Return ``codec`` if it is a valid codec; raise ConfigurationError otherwise."""
     if isinstance(codec, str) and codec in KNOWN:
         return codec
     if isinstance(codec, (str, type)) or not all(callable(getattr(codec, name, None)) for name in ("encode", "decode")):
@@ -73,7 +76,7 @@ def check_codec(codec: object, setting: str = "codec") -> str | ItemCodec:
 
 
 class Codec:
-    """Encoder and decoder of payloads. ``authkey`` signs them; signatures of ``accepted`` keys are read as well."""
+    """Encoder and decoder of payloads. Signs with ``authkey``, and accepts ``accepted`` as well."""
 
     def __init__(
         self,
@@ -99,7 +102,10 @@ class Codec:
         return self._authkey is not None
 
     def encode(self, item: Any, context: str) -> bytes:
-        """``item`` as bytes, for the queue at path ``context``. Raises PayloadPickleError, PayloadTooLargeError."""
+        """Return ``item`` as bytes, for the queue at path ``context``.
+
+        Raise PayloadPickleError or PayloadTooLargeError.
+        """
         payload = self._payload(item)
         header = self._header.upper() if self.signed else self._header
         mac = _mac(self._authkey, header, context, payload) if self._authkey is not None else b""
@@ -107,10 +113,13 @@ class Codec:
         return header + mac + payload
 
     def decode(self, data: bytes, context: str) -> Any:
-        """The item that was put. Raises PayloadRefusedError: unsigned, altered, for another queue, unreadable."""
+        """Return the item in ``data``, from the queue at path ``context``.
+
+        Raise PayloadRefusedError if it is unsigned, altered, for another queue, or unreadable.
+        """
         header, payload = data[:1], data[1:]
         if header.lower() not in HEADERS:
-            raise PayloadRefusedError(context, f"distsync did not write it, it begins with {data[:8]!r}")
+            raise PayloadRefusedError(context, f"it was not written by distsync, it begins with {data[:8]!r}")
         if header.isupper():
             payload = self._verified(header, payload, context)
         elif self.signed:
@@ -123,7 +132,7 @@ class Codec:
     def _payload(self, item: Any) -> bytes:
         try:
             payload = self._items.encode(item)
-        except Exception as error:  # whatever the methods of the user's item raise
+        except Exception as error:  # the user's item may raise anything
             raise PayloadPickleError(_described(item), self.name, _reason(error)) from error
         if not isinstance(payload, (bytes, bytearray, memoryview)):
             raise PayloadPickleError(_described(item), self.name, f"encode() returned {type(payload).__name__}")
@@ -132,12 +141,12 @@ class Codec:
     def _item(self, payload: bytes, context: str) -> Any:
         try:
             return self._items.decode(payload)
-        except Exception as error:  # pickle's list of what loads may raise is open
+        except Exception as error:  # pickle.loads may raise anything
             raise PayloadRefusedError(context, f"{self.name} cannot decode it, {_reason(error)}") from error
 
     def _verified(self, header: bytes, data: bytes, context: str) -> bytes:
         if not self.signed:
-            raise PayloadRefusedError(context, "it is signed, and this reader has no key: set DISTSYNC_AUTHKEY")
+            raise PayloadRefusedError(context, "it is signed, but this reader has no key: set DISTSYNC_AUTHKEY")
         mac, payload = data[:MAC_BYTES], data[MAC_BYTES:]
         if not any(hmac.compare_digest(mac, _mac(key, header, context, payload)) for key in self._accepted):
             reason = "its signature is wrong: altered, put into another queue, or signed with another DISTSYNC_AUTHKEY"
@@ -158,7 +167,7 @@ def _mac(key: bytes, header: bytes, context: str, payload: bytes) -> bytes:
 
 
 def _described(item: object) -> str:
-    """The item's type; its repr may be long, secret or fail."""
+    """Return the item's type; its repr may be long, secret or fail."""
     return f"an item of type {type(item).__name__}"
 
 

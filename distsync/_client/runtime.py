@@ -1,7 +1,4 @@
-"""The runtime of a client: everything that a forked child must forget, and the context of the client's drivers.
-
-Rules for this file: it puts the parts together, and decides nothing that a part can decide.
-"""
+"""Runtime of a client: the state that a forked child must discard, and the context of drivers."""
 
 from __future__ import annotations
 
@@ -46,23 +43,25 @@ from distsync.errors import (
     UsageError,
 )
 
-#: A first connection is given at least so long (seconds), whatever the call's own time-out is, so that
-#: acquire(blocking=False) can be the first call of a process; more where the server must be started first.
+#: Minimum wait in seconds for the first connection, even if the timeout of the call is shorter, so
+#: that acquire(blocking=False) can be the first call of a process. The second is for an embedded
+#: server, which may have to be started first.
 FIRST_CONNECTION_S, FIRST_START_S = 1.0, 5.0
 
-#: What a close may spend (seconds) on: calls that clean up, background work, the session, callbacks. Less than 2 s.
+#: Limits in seconds for the phases of a close: clean-up of calls, background work, the session, and
+#: callbacks. Less than 2 s in total.
 CLOSE_CALLS_S, CLOSE_KEEPER_S, CLOSE_LINK_S, CLOSE_CALLBACKS_S = 0.5, 0.4, 0.6, 0.2
 
 WAITS_HERE = (
-    "a call that waits cannot be made in distsync's own threads, nor inside of another call, as a finalizer or a "
-    "signal handler may be: set an Event there, or put into a SimpleQueue"
+    "blocking calls are not allowed in distsync's own threads, nor in a finalizer or signal handler that interrupts "
+    "another call: set a threading.Event, or put into a queue.SimpleQueue"
 )
 
 logger = logging.getLogger("distsync.client")
 
 
 class ClientRuntime:
-    """One process's part of a client."""
+    """The part of a client that belongs to one process."""
 
     def __init__(
         self,
@@ -100,10 +99,10 @@ class ClientRuntime:
         self._guids = Guids()
         self._close_hooks: dict[object, Callable[[], Work]] = {}
 
-    # ---- life
+    # ---- life cycle
 
     def start(self) -> None:
-        """The connection is being made."""
+        """Start to connect."""
         self._starting = threading.get_ident()
         try:
             self.keeper.thread.start()
@@ -118,7 +117,7 @@ class ClientRuntime:
         if self.link.state is ConnectionState.CONNECTED:
             session_handover.record(id(self), self.hosts, self.link.client_id, self._session_options)
         self.keeper.wake()
-        with self._telling:  # two threads may come with two changes: what is told last is what is
+        with self._telling:  # of two concurrent changes, the one reported last must be the current one
             before, self._reported_state = self._reported_state, self.link.state
             if self._reported_state is not before:
                 session, where = self.lease.session_id, self.link.hosts or "the embedded server"
@@ -126,14 +125,14 @@ class ClientRuntime:
                 self._on_state(self._reported_state)
 
     def _no_server(self, error: Exception) -> None:
-        """The embedded server did not start. Before the first connection that is for the caller to know."""
+        """Handle a failed start of the embedded server, of which the first calls are notified."""
         if self.link.was_connected:
             logger.warning("cannot restart the embedded server: %s", error)
         else:
             self.link.fail(error)
 
     def look_after_connection(self) -> None:
-        """In the keeper, now and then while there is no connection."""
+        """Replace a lost session, or look for the embedded server. Called while not connected."""
         if self.closing:
             return
         self.link.give_up_session(lease_clock())
@@ -143,7 +142,7 @@ class ClientRuntime:
             self._embedded.look()
 
     def close(self) -> None:
-        """Nothing is left: no call, thread, socket, session. After an interrupt it can be done again."""
+        """End all calls, threads and the session. Can be repeated if interrupted."""
         self.closing = True
         self.link.begin_close()
         self._end_calls(wait_clock() + CLOSE_CALLS_S)
@@ -156,21 +155,21 @@ class ClientRuntime:
         self.dispatcher.stop(CLOSE_CALLBACKS_S)
 
     def _end_calls(self, until: float) -> None:
-        """Who waits is woken with ClientClosedError; a call of this very thread cannot end before we do."""
+        """Wake all waiting calls with ClientClosedError, and wait for those of other threads."""
         for task in tuple(self._calls):
-            task.interrupt(ClientClosedError("a call that waits"))
+            task.interrupt(ClientClosedError("a waiting call"))
         here = threading.get_ident()
         while any(task.thread != here for task in tuple(self._calls)) and wait_clock() < until:
             time.sleep(0.005)
 
     def interrupt(self, thread: int, error: BaseException) -> None:
-        """``error`` is thrown into what this thread waits for, once."""
+        """Throw ``error`` into the call that waits in ``thread``, unless it is cleaning up."""
         for task in tuple(self._calls):
             if task.thread == thread and not task.cleaning:
                 task.interrupt(error)
 
     def after_fork_in_child(self) -> None:
-        """In a forked child: nothing of this is ours, and nothing of it is held."""
+        """Discard the parent's session and holds in a forked child."""
         self.forgotten = True
         self.holds.lose_all("forked")
         self.link.after_fork_in_child()
@@ -178,8 +177,11 @@ class ClientRuntime:
     # ---- calls
 
     def run(self, protocol: Work, timeout: float | None, subject: Loggable | None = None) -> Any:
-        """Drive ``protocol``, which is ``subject`` an object, in this thread. However that ends, the call's remains are
-        handed to the keeper, in one operation that no signal can divide."""
+        """Drive ``protocol``, a call on the object ``subject``, in this thread.
+
+        A failed call is handed to the background thread for its clean-up, in one operation that no
+        signal can divide.
+        """
         if not self.may_wait_here():
             protocol.close()
             raise UsageError(WAITS_HERE)
@@ -194,7 +196,7 @@ class ClientRuntime:
             self._calls.discard(task)
             return result
         finally:
-            try:  # and again, where it was interrupted: see driver/blocking_driver.py about Python 3.10
+            try:  # repeated in case that it is interrupted: see driver/blocking_driver.py about Python 3.10
                 self._finish_call(task)
             finally:
                 try:
@@ -203,8 +205,10 @@ class ClientRuntime:
                     self._finish_call(task)
 
     def tell(self, protocol: Work) -> Any:
-        """``protocol`` is begun in this thread, and goes as far as it can without waiting; the keeper does the rest.
-        What it returned; None if it is not over. Raises what it raised so far."""
+        """Start ``protocol`` in this thread, and let the background thread continue it if it waits.
+
+        Return its result, or None if it has not ended. Raise its error if it has failed so far.
+        """
         if not self.may_wait_here():
             self.background(protocol)
             return None
@@ -225,7 +229,7 @@ class ClientRuntime:
             self._finish_call(task)
 
     def _finish_call(self, task: ProtocolRun) -> None:
-        """In a ``finally``: the call is over; if it failed, its remains are the keeper's. May be done twice."""
+        """End a call, and clean up if it failed. Idempotent."""
         if task in self._calls:
             self.unlock()
             ledger = task.created_nodes
@@ -236,15 +240,17 @@ class ClientRuntime:
             self._calls.discard(task)
 
     def unlock(self) -> None:
-        """This thread was interrupted: what it may have left locked is unlocked."""
+        """Release the locks that this thread may hold, because it was interrupted."""
         for lock in (self.mutex, self.link.lock):
             with contextlib.suppress(RuntimeError):
                 lock.release()
         self.link.stop_reading()
 
     def _begin(self, task: ProtocolRun, deadline: float | None) -> float | None:
-        """There was a connection at least once. The deadline from then on: what the connection took beyond it is not
-        held against the first request."""
+        """Wait for the client's first connection.
+
+        Return the deadline, postponed to now if it passed during the wait.
+        """
         if not self.link.was_connected:
             self._connect_first(deadline)
             deadline = None if deadline is None else max(deadline, wait_clock())
@@ -253,7 +259,7 @@ class ClientRuntime:
         return deadline
 
     def may_wait_here(self) -> bool:
-        """False in our own threads, and in a finalizer that the garbage collector runs in the midst of a call."""
+        """Return False in our own threads, and in a finalizer that interrupts another call."""
         me = threading.get_ident()
         ours = me in (self.keeper.thread.ident, self._starting) or self.link.is_current_thread()
         ours = ours or (self._embedded is not None and self._embedded.is_current_thread())
@@ -265,7 +271,7 @@ class ClientRuntime:
         return True
 
     def _connect_first(self, deadline: float | None) -> None:
-        """Who calls before there ever was a connection waits for one, and learns here that there is none."""
+        """Wait for the first connection, and raise UnreachableError if there is none in time."""
         limit = self.first_limit(deadline)
         began = wait_clock()
         try:
@@ -274,12 +280,12 @@ class ClientRuntime:
             raise self.unreachable(wait_clock() - began) from None
 
     def unreachable(self, seconds: float) -> UnreachableError:
-        """What is raised where there is no first connection for so long."""
+        """Return the error for a first connection that failed for ``seconds``."""
         where = self.hosts or "the embedded server's address"
         return UnreachableError(where, seconds, "DISTSYNC_HOSTS, or connect(hosts=...)", self.link.problem)
 
     def first_limit(self, deadline: float | None) -> float:
-        """Until when a call with this deadline waits for the first connection, which is being made."""
+        """Return until when a call waits for the first connection. Retry a start that failed."""
         if self._embedded and self.link.failure is not None:
             failure, self.link.failure = self.link.failure, None
             try:
@@ -301,7 +307,7 @@ class ClientRuntime:
         finally:
             self._calls.discard(task)
 
-    # ---- what drivers need (DriverContext)
+    # ---- DriverContext
 
     def now(self) -> float:
         return wait_clock()
@@ -348,20 +354,21 @@ class ClientRuntime:
             self.keeper.post(protocol)
 
     def at_close(self, protocol: Callable[[], Work], key: object = None) -> None:
-        """``key``: what `discard` knows it by."""
+        """Run ``protocol`` when the client closes, unless `discard` gets ``key`` before."""
         self._close_hooks[object() if key is None else key] = protocol
 
     def discard(self, key: object, protocol: Callable[[], Work]) -> None:
-        """Drive ``protocol`` now, instead of the close hook ``key``. Safe in finalizers, and while the client closes.
+        """Drive ``protocol`` in the background now, instead of the close hook ``key``.
 
-        Post it first: a client that closes in between then does both, and never neither.
+        Safe in finalizers, and while the client closes.
         """
+        # First: a client that closes in between then does both, and never neither.
         if not self.forgotten:
             self.keeper.post(protocol)
         self._close_hooks.pop(key, None)
 
     def on_long_wait(self, progress: WaitProgress) -> None:
-        """Somebody waits for long: the log says so, and who has it, unless it has just said that."""
+        """Log a long wait and the holder, unless this was logged recently."""
         now = wait_clock()
         if not self._notices.should_log(progress.subject.path, now):
             return
@@ -375,7 +382,7 @@ class ClientRuntime:
         return self._guids.take()
 
     def abandon_results(self, leftovers: list[LeftoverNode], losses: list[Loss]) -> None:
-        """A call failed: what it leaves behind is cleaned up, what it held is lost."""
+        """Clean up after a failed call: delete its znodes, and end its holds as lost."""
         for loss in losses:
             self.holds.mark_lost(loss, INTERRUPTED)
         session_id = self.lease.session_id
@@ -384,12 +391,12 @@ class ClientRuntime:
                 self.background(delete_leftover(orphan, session_id))
 
     def _lapsed(self, lost: list[HeldNode]) -> None:
-        """The lease ran out: should the session live on, the znodes go nevertheless."""
+        """Delete the znodes of holds that a lapsed lease ended, as the session may live on."""
         for held in lost:
             self.background(delete_leftover(LeftoverNode(held.path, True), held.session_id))
 
     def background_failed(self, task: ProtocolRun, error: BaseException) -> None:
-        """In the keeper: nobody waits for this protocol's result."""
+        """Clean up after a failed background protocol, and log an unexpected error."""
         task.abandon_results(error)
         if isinstance(error, Exception) and not isinstance(error, DistsyncError) and not task.abandoned:
             logger.error("background work failed", exc_info=error)

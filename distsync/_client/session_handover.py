@@ -1,10 +1,8 @@
-"""Wills: what a parent needs to end the sessions of a child that died, so that what it held is free at once.
+"""Session handover: lets a parent end the sessions of an exited child, which releases its locks.
 
-Rules for this file: it knows sessions and files, and neither processes nor who dies; kazoo is loaded when a will is
-executed. A will goes through a pipe from a child to its parent, and nowhere else: it holds the session's password.
-
-A session ends by itself when its time is over, so a will that is lost does no harm, and one that is out of date ends
-nothing. A session of a process that still lives must never be ended: whoever executes a will has seen the death.
+A child sends each of its sessions, with the password, to its parent through a pipe, and nowhere
+else. The parent must have seen the child exit before it ends the sessions. If a record is lost, the
+session ends by its timeout; an outdated record does nothing.
 """
 
 from __future__ import annotations
@@ -17,16 +15,16 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-#: What ending one session may take (seconds), when no server answers. Else it is 2 round trips.
+#: Time limit in seconds for ending a session. If a server answers, it takes 2 round trips.
 SECONDS = 2.0
 
-#: The last word of a process that has closed its clients.
+#: The last message of a process that has closed its clients.
 ALL_CLOSED = b"null\n"
 
 
 @dataclass(frozen=True)
 class SessionHandover:
-    """One session of one client of one process. ``hosts`` None: this user's embedded server."""
+    """A session of a client of a process. ``hosts`` is None for this user's embedded server."""
 
     pid: int
     client: int
@@ -37,13 +35,13 @@ class SessionHandover:
 
 
 class _HandoverPipe:
-    """Whom this process tells its sessions, if anybody."""
+    """The pipe to which this process reports its sessions, or None."""
 
     def __init__(self) -> None:
         self.pipe: int | None = None
 
     def after_fork_in_child(self) -> None:
-        """In a forked child: that was for the parent's parent."""
+        """Close the pipe in a forked child: it belongs to the parent."""
         pipe, self.pipe = self.pipe, None
         if pipe is not None:
             os.close(pipe)
@@ -54,38 +52,38 @@ os.register_at_fork(after_in_child=_handover_pipe.after_fork_in_child)
 
 
 def attach(pipe: int) -> None:
-    """From now on each session of this process is told to whoever reads from ``pipe``, which is ours now."""
+    """Report this process's sessions through ``pipe``, and take ownership of it."""
     os.set_blocking(pipe, False)
     _handover_pipe.pipe = pipe
 
 
 def record(client: int, hosts: str | None, session: tuple[int, bytes] | None, options: dict[str, Any]) -> None:
-    """This client has this session now, and no other one. Never waits."""
+    """Report the current session of a client. Does not block."""
     if session is not None and _handover_pipe.pipe is not None:
         will = SessionHandover(os.getpid(), client, hosts, session[0], session[1].hex(), options)
         _send(json.dumps(asdict(will)).encode() + b"\n")
 
 
 def finish() -> None:
-    """All clients of this process are closed: nothing is left to anybody."""
+    """Report that all clients of this process are closed."""
     _send(ALL_CLOSED)
 
 
 def _send(text: bytes) -> None:
     if _handover_pipe.pipe is not None:
-        with suppress(OSError):  # the parent has gone, or does not read
+        with suppress(OSError):  # the parent has exited, or does not read
             os.write(_handover_pipe.pipe, text)
 
 
 def parse(text: bytes) -> Iterator[SessionHandover | None]:
-    """The wills in these lines; None for the last word."""
+    """Yield the sessions in these lines, and None for the last message."""
     for line in text.splitlines():
         fields = json.loads(line)
         yield None if fields is None else SessionHandover(**fields)
 
 
 def close_session(will: SessionHandover) -> None:
-    """The session is over, unless no server answers; one that was over before stays so."""
+    """End the session, if a server answers and it has not ended."""
     from distsync._client.transport.kazoo_client import Kazoo
 
     address = _address(will)

@@ -1,37 +1,42 @@
-"""The settings of a client: from arguments, else from the environment, else the default.
+"""Settings of a client: from arguments, otherwise from the environment, otherwise defaults.
 
-Rules for this file: the standard library, errors and the checks of this layer's pure parts; no kazoo.
-
-======================== ============================= ========================================================
+======================== ============================= ============================================
 argument                 environment                   value
-======================== ============================= ========================================================
-hosts                    DISTSYNC_HOSTS                ``host:port,host:port/chroot``; none: the embedded server
-namespace                DISTSYNC_NAMESPACE            path under which all objects are, ``/distsync``
-session_timeout          DISTSYNC_SESSION_TIMEOUT      seconds, asked of the server, 10
+======================== ============================= ============================================
+hosts                    DISTSYNC_HOSTS                ``host:port,host:port/chroot``; by default
+                                                       the embedded server
+namespace                DISTSYNC_NAMESPACE            path of all objects, ``/distsync``
+session_timeout          DISTSYNC_SESSION_TIMEOUT      seconds, as requested from the server, 10
 connect_timeout          DISTSYNC_CONNECT_TIMEOUT      seconds for the first connection, 10
-auth                     DISTSYNC_AUTH                 ``digest:user:password``; ``x509:``, who tls_cert says;
-                                                       ``sasl:user:password``, DIGEST-MD5, with the extra ``sasl``;
-                                                       more of them after a comma
-authkey                  DISTSYNC_AUTHKEY              secret that signs what objects carry
-authkeys_accepted        DISTSYNC_AUTHKEYS_ACCEPTED    further ones, a comma between them: what they have signed
-                                                       is read, and nothing is signed with them
-codec                    DISTSYNC_CODEC                ``pickle`` or ``json``; as argument also an object
-acl                                                    kazoo's ACLs for every znode made; none: with auth all is
-                                                       these identities' alone, without it open to all
-tls                      DISTSYNC_TLS                  1 or 0; 1 where tls_ca or tls_cert is given
-tls_ca                   DISTSYNC_TLS_CA               file of the authorities that are trusted
-tls_cert, tls_key        DISTSYNC_TLS_CERT, _KEY       files of the client's own certificate and its key
-tls_key_password         DISTSYNC_TLS_KEY_PASSWORD     of that key
-tls_verify               DISTSYNC_TLS_VERIFY           0: take any certificate of the server
-fast_wire                DISTSYNC_FAST_WIRE            0: kazoo reads and writes, as slowly as it does
-linger                   DISTSYNC_LINGER               seconds for which a released lock is kept, 0.1; 0: none is
-======================== ============================= ========================================================
+auth                     DISTSYNC_AUTH                 ``digest:user:password``; ``x509:``, the
+                                                       identity of tls_cert;
+                                                       ``sasl:user:password``, DIGEST-MD5, with the
+                                                       extra ``sasl``; several separated by commas
+authkey                  DISTSYNC_AUTHKEY              secret that signs the contents of objects
+authkeys_accepted        DISTSYNC_AUTHKEYS_ACCEPTED    further secrets, separated by commas, whose
+                                                       signatures are accepted
+codec                    DISTSYNC_CODEC                ``pickle`` or ``json``; as an argument also a
+                                                       codec object
+acl                                                    kazoo ACLs for all created znodes; by default
+                                                       for the identities in auth only, or open to
+                                                       all users without auth
+tls                      DISTSYNC_TLS                  1 or 0; 1 if tls_ca, tls_cert or tls_key is
+                                                       given
+tls_ca                   DISTSYNC_TLS_CA               file of the trusted authorities
+tls_cert, tls_key        DISTSYNC_TLS_CERT, _KEY       files of the client's certificate and its key
+tls_key_password         DISTSYNC_TLS_KEY_PASSWORD     password of that key
+tls_verify               DISTSYNC_TLS_VERIFY           0 accepts any certificate of the server
+fast_wire                DISTSYNC_FAST_WIRE            0 uses kazoo's I/O, which is slower
+linger                   DISTSYNC_LINGER               seconds for which a released lock stays
+                                                       cached, 0.1; 0 disables caching
+======================== ============================= ============================================
 
-An empty variable counts as not set. Where that would be to go without what keeps others out it is an error:
-DISTSYNC_AUTH, _AUTHKEY, _TLS, _TLS_CA, _TLS_CERT.
-The accepted keys too are read as an argument where one of them has a comma in it: ``authkeys_accepted=[b"a,b"]``.
-In DISTSYNC_AUTH a comma begins a further entry only where ``word:`` follows; a password with such a piece in it
-has to be an argument: ``auth=[("digest", "user:password")]``.
+An empty variable counts as not set, except for DISTSYNC_AUTH, _AUTHKEY, _TLS, _TLS_CA and
+_TLS_CERT: an empty one is an error, because ignoring it would disable a protection.
+
+An accepted key that contains a comma must be an argument: ``authkeys_accepted=[b"a,b"]``. In
+DISTSYNC_AUTH a comma begins another entry only if ``word:`` follows. A password that contains such
+text must be an argument: ``auth=[("digest", "user:password")]``.
 """
 
 from __future__ import annotations
@@ -48,7 +53,7 @@ from distsync._client.naming.paths import check_namespace, check_path
 from distsync._client.payload_codec import LIMIT_BYTES, Codec, ItemCodec, check_codec
 from distsync.errors import ConfigurationError
 
-MAX_TIMEOUT = 2_000_000.0  # seconds; in ms it has to fit the wire's 32 bits
+MAX_TIMEOUT = 2_000_000.0  # seconds; in ms it must fit the protocol's 32 bits
 HOST = re.compile(r"(?:\[[0-9A-Fa-f:.%]+\]|[^\s:/,\[\]@]+)(?::(\d{1,5}))?")
 ANOTHER_ENTRY = re.compile(r",(?=[A-Za-z0-9]+:)")
 SWITCH = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
@@ -56,13 +61,13 @@ SECRETS = ("auth", "authkey", "authkeys_accepted", "tls_key_password")
 HIDDEN = "***"
 TLS_FILES = ("tls_ca", "tls_cert", "tls_key")
 GUARDS = ("auth", "authkey", "tls", "tls_ca", "tls_cert")
-"""What keeps others out: it must not go because a variable is empty."""
+"""Settings that protect the data: an empty variable must not disable them."""
 PREFIX = "DISTSYNC_"
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What a client needs to know; made by `read_settings`, which checks it. Secrets are not in the repr."""
+    """Checked settings of a client, made by `read_settings`. Secrets are not in the repr."""
 
     hosts: str | None = None
     namespace: str = "/distsync"
@@ -90,10 +95,10 @@ NAMES = tuple(each.name for each in fields(Settings))
 
 
 def read_settings(environment: Mapping[str, str] | None = None, **arguments: Any) -> Settings:
-    """Settings from arguments (None: not given), then ``environment`` (os.environ), then defaults.
+    """Return the settings from arguments (unless None), then ``environment``, then defaults.
 
-    Raises ConfigurationError that says the setting, its value unless secret, and what is allowed; TypeError for an
-    argument that is none of the settings.
+    Raise ConfigurationError, with the setting, its value unless secret, and what is allowed. Raise
+    TypeError for an argument that is not a setting.
     """
     unknown = set(arguments) - set(NAMES)
     if unknown:
@@ -107,7 +112,7 @@ def read_settings(environment: Mapping[str, str] | None = None, **arguments: Any
 
 
 def _found(environment: Mapping[str, str], arguments: Mapping[str, Any]) -> dict[str, tuple[str, Any]]:
-    """For each setting that has a value: what its giver calls it, and the value."""
+    """Return, for each setting found, the name of the argument or variable, and the value."""
     found = {}
     for name in NAMES:
         variable = PREFIX + name.upper()
@@ -124,21 +129,21 @@ def _checked(name: str, setting: str, value: Any) -> Any:
     except (ValueError, TypeError) as error:
         reason = error.args[-1] if isinstance(error, ConfigurationError) else str(error)
         shown = HIDDEN if name in SECRETS else value
-    raise ConfigurationError(setting, shown, reason)  # without a cause, which could show the secret
+    raise ConfigurationError(setting, shown, reason)  # outside of the handler: its context could show the secret
 
 
 def _check_together(values: Mapping[str, Any], found: Mapping[str, tuple[str, Any]]) -> None:
     if values.get("tls") and "hosts" not in values:
         name = next(name for name in ("tls", *TLS_FILES) if name in found)
-        raise ConfigurationError(*found[name], "it needs hosts, the embedded server is reached without TLS")
+        raise ConfigurationError(*found[name], "it needs hosts: the embedded server is used without TLS")
     if "tls_key" in values and "tls_cert" not in values:
         raise ConfigurationError(*found["tls_key"], "it needs tls_cert, the certificate of this key")
     if values.get("authkeys_accepted") and "authkey" not in values:
-        raise ConfigurationError(found["authkeys_accepted"][0], HIDDEN, "it needs authkey, the one that signs")
+        raise ConfigurationError(found["authkeys_accepted"][0], HIDDEN, "it needs authkey, which signs")
     schemes = [scheme for scheme, _ in values.get("auth", ())]
     for scheme, is_met, needs in (
-        ("x509", "tls_cert" in values, "x509 needs tls_cert, the certificate that says who this is"),
-        ("sasl", "hosts" in values, "sasl needs hosts, the embedded server that starts by itself knows no users"),
+        ("x509", "tls_cert" in values, "x509 needs tls_cert, the certificate of this identity"),
+        ("sasl", "hosts" in values, "sasl needs hosts: an automatically started embedded server has no users"),
         ("sasl", schemes.count("sasl") < 2, "sasl may be given once"),
         ("sasl", find_spec("puresasl") is not None, 'sasl needs a package: pip install "distsync[sasl]"'),
     ):
@@ -157,7 +162,7 @@ def _hosts(value: Any) -> str:
         if not match or not 0 < int(match[1] or 1) < 65536:
             raise ValueError(f"{host!r} is not host:port, {allowed}")
     if "," in chroot:
-        raise ValueError(f"a chroot stands once, at the end: {allowed}")
+        raise ValueError(f"a chroot is allowed once, at the end: {allowed}")
     return hosts + check_path(slash + chroot, "a chroot") if chroot else hosts
 
 
@@ -171,12 +176,12 @@ def _seconds(value: Any) -> float:
     except (ValueError, TypeError):
         seconds = math.nan
     if isinstance(value, bool) or not 0 < seconds <= MAX_TIMEOUT:
-        raise ValueError(f"it must be a number of seconds, over 0 and at most {MAX_TIMEOUT:.0f}")
+        raise ValueError(f"it must be a number of seconds, greater than 0 and at most {MAX_TIMEOUT:.0f}")
     return seconds
 
 
 def linger_seconds(value: Any) -> float:
-    """Seconds for which a lock is kept after its release; 0: it is not."""
+    """Return the checked seconds for which a released lock stays cached; 0 disables caching."""
     try:
         seconds = float(value)
     except (ValueError, TypeError):
@@ -219,16 +224,16 @@ def _authkeys(value: Any) -> tuple[bytes, ...]:
 
 
 def check_acl(acl: Any) -> tuple[Any, ...]:
-    """``acl`` as a tuple of entries; raises ConfigurationError if it is no ACL."""
+    """Return ``acl`` as a tuple of entries; raise ConfigurationError if it is not an ACL."""
     checked: tuple[Any, ...] = _checked("acl", "acl", acl)
     return checked
 
 
 def _acl(value: Any) -> tuple[Any, ...]:
-    allowed = "it must be a list of ACLs, as kazoo.security.make_digest_acl makes them"
+    allowed = "it must be a list of ACLs, such as kazoo.security.make_digest_acl returns"
     if isinstance(value, (str, bytes)) or not isinstance(value, Iterable):
         raise ValueError(allowed)
-    acl = (value,) if hasattr(value, "perms") else tuple(value)  # one alone is a tuple itself
+    acl = (value,) if hasattr(value, "perms") else tuple(value)  # a single kazoo ACL is itself a tuple
     if not acl or not all(hasattr(each, "perms") and hasattr(each, "id") for each in acl):
         raise ValueError(allowed)
     return acl
@@ -245,7 +250,7 @@ def _switch(value: Any) -> bool:
 def _file(value: Any) -> str:
     path = os.fspath(value)
     if not isinstance(path, str) or not os.path.isfile(path):
-        raise ValueError("it must be a file, and there is none of that name")
+        raise ValueError("it must be a file, but no such file exists")
     return path
 
 

@@ -1,12 +1,12 @@
-"""What the threads of one process know together about each path, for as long as somebody needs it.
+"""State that the threads of a process share, by path, for as long as it is used.
 
-Rules for this file: it knows paths and opaque objects. An object may say by ``idle`` whether nothing would be lost
-with it; one that does not say so is idle.
+A program that creates a lock for each of its keys creates millions. The users of an entry are
+therefore counted, and an unused entry is removed once its value is idle. A lock whose object was
+deleted while held can thus still be released by another object of that name. A value is idle
+unless its attribute ``idle`` is false.
 
-A program that makes a lock for each of its keys makes millions in its life. So who uses an entry is counted, and one
-that nobody uses any more goes, once it is idle: a lock whose object was dropped while it was held can still be
-released under its name. A user's end is noted by a finalizer, which may run in any line and so only appends; entries
-go when others come.
+A finalizer notes that a user was deleted. It may run at any line, so it only appends to a queue.
+Entries are removed when other users are added.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 
 from distsync.errors import NameInUseError
 
-#: So many entries whose users have gone are looked at for each user that comes.
+#: Maximum number of queued entries that are checked for each new user.
 SWEEP = 4
 
 
@@ -33,7 +33,7 @@ class _StateEntry:
 
 
 class SharedStateTable:
-    """path -> what is known about it."""
+    """Shared state by path."""
 
     def __init__(self) -> None:
         self._entries: dict[str, _StateEntry] = {}
@@ -44,8 +44,11 @@ class SharedStateTable:
         return len(self._entries)
 
     def of(self, path: str, kind: str, factory: Callable[[], Any], user: Any = None) -> Any:
-        """What is known about ``path``; ``factory`` makes it. ``user`` is an object that needs it to stay, and that
-        notes so in its ``_entry``; without one it stays for ever. Raises NameInUseError if it is of another kind."""
+        """Return the state of ``path``, creating it with ``factory`` if there is none.
+
+        It stays at least as long as ``user``, whose attribute ``_entry`` refers to it; without a
+        user it stays forever. Raise NameInUseError if it belongs to an object of another kind.
+        """
         entry = self._entries.get(path)
         if entry is None or (user is not None and user._entry is not entry):
             entry = self._register(path, kind, factory, user)
@@ -66,7 +69,7 @@ class SharedStateTable:
         return entry
 
     def _sweep(self) -> None:
-        """What nobody uses any more goes; what is not idle yet is looked at again."""
+        """Remove unused entries; check those that are not idle again later."""
         for _ in range(min(SWEEP, len(self._left))):
             entry, users = self._left.popleft()
             entry.users -= users
@@ -78,5 +81,5 @@ class SharedStateTable:
                 self._left.append((entry, 0))
 
     def drop(self, path: str) -> bool:
-        """Nobody uses it any more. False: it was not there."""
+        """Remove the state of ``path``. Return False if there was none."""
         return self._entries.pop(path, None) is not None

@@ -1,7 +1,7 @@
-"""TLS as a client: whom it trusts, and how a connection is made.
+"""TLS connections of a client.
 
-Rules for this file: sockets and ssl only; no kazoo. kazoo's own way takes any authority of the system beside the given
-one, a certificate only together with a file for its key, and, before 2.9, any host's name in a certificate.
+kazoo's own TLS trusts the system's authorities in addition to the given ones, needs the key in a
+separate file and, before 2.9, accepts a certificate of any host.
 """
 
 from __future__ import annotations
@@ -21,8 +21,11 @@ def context_of(
     password: str | None = None,
     verify: bool = True,
 ) -> ssl.SSLContext:
-    """``ca`` alone is trusted, without one the system's authorities are; the certificate has to name the host that was
-    asked for. The files are read anew for each connection, so certificates may be renewed. Raises OSError."""
+    """Return a context that trusts only ``ca`` or, without it, the system's authorities.
+
+    The certificate must match the requested host, unless ``verify`` is False. The files are read
+    for each connection, so that certificates can be renewed. Raise OSError.
+    """
     context = ssl.create_default_context(cafile=ca)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     if not verify:
@@ -33,7 +36,7 @@ def context_of(
 
 
 def check_files(ca: str | None, cert: str | None, key: str | None, password: str | None) -> None:
-    """Raises: ConfigurationError for what cannot be read, or is no certificate or key, now."""
+    """Raise ConfigurationError for a file that cannot be read, or has no certificate or key."""
     with_key = "it must be a PEM file of a certificate, with its key or one in tls_key"
     for name, file, of_certificate, allowed in (
         ("tls_ca", ca, (), "it must be a PEM file of certificates"),
@@ -47,12 +50,12 @@ def check_files(ca: str | None, cert: str | None, key: str | None, password: str
 
 
 def _no_password() -> str:
-    """Else OpenSSL would ask at the terminal."""
+    """Return an empty password. Without a callback OpenSSL would prompt at the terminal."""
     return ""
 
 
 def connect(address: tuple[str, int], host: str, context: ssl.SSLContext, seconds: float) -> ssl.SSLSocket:
-    """A connection to ``address``, which has shown to be ``host``. Raises OSError."""
+    """Connect to ``address``, and verify that it is ``host``. Raise OSError."""
     until = wait_clock() + seconds
     plain = socket.create_connection(address, seconds)
     try:

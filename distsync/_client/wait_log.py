@@ -1,11 +1,11 @@
-"""What the log says by itself: each change of the connection, and waits that last.
+"""Log of connection states and of long waits.
 
-Rules for this file: it decides when to tell, and what; it never waits. A wait that is not long costs nothing; a long
-one at most one read each time that it is told, and nothing at all unless somebody listens to this log.
+A short wait costs nothing. A long one costs at most one read for each line that is logged, and
+nothing if the logger is not enabled.
 
-``distsync.client``: INFO when it is connected, WARNING when the connection or the session is lost, ERROR when there
-will be none. ``distsync.wait``: INFO, at most one line about one object and process: after 5 s, then after twice as
-long each time, until it is once a minute.
+``distsync.client`` logs at INFO that it is connected, at WARNING that the connection or the session
+is lost, at ERROR that there will be no connection. ``distsync.wait`` logs at INFO, for each object
+and process: after 5 s, then in intervals that double up to a minute.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from distsync._client.connection_state import ConnectionState
 from distsync._protocols.steps import GetData, Listing, Node
 from distsync.errors import DistsyncError
 
-#: So long (seconds) nobody wonders. Most waits are over before.
+#: Time in seconds after which a wait is logged. Most waits are shorter.
 FIRST_S = 5.0
 
-#: The longest time (seconds) between two lines about one object.
+#: Maximum interval in seconds between two lines about one object.
 MAX_LOG_INTERVAL_S = 60.0
 
-#: Objects that are remembered to have been told about.
+#: Maximum number of objects whose last lines are remembered.
 MANY = 1000
 
 logger = logging.getLogger("distsync.wait")
@@ -33,7 +33,7 @@ logger_of_states = logging.getLogger("distsync.client")
 
 
 def log_state(state: ConnectionState, where: str, session_id: int | None, failure: Exception | None) -> None:
-    """The connection is in this state now."""
+    """Log a change of the connection's state."""
     if state is ConnectionState.CONNECTED:
         logger_of_states.info("connected to %s, session 0x%x", where, session_id or 0)
     elif state is ConnectionState.SUSPENDED:
@@ -45,9 +45,9 @@ def log_state(state: ConnectionState, where: str, session_id: int | None, failur
 
 
 class Loggable(Protocol):
-    """The object whose call waits."""
+    """An object whose calls may wait."""
 
-    #: What this process knows about it; None: nothing yet.
+    #: The state that the object shares with others; None if there is none yet.
     _entry: Any
 
     @property
@@ -57,12 +57,11 @@ class Loggable(Protocol):
     def path(self) -> str: ...
 
     def _first_of(self, names: tuple[str, ...]) -> str | None:
-        """Of the children of a znode the one that has what is waited for, if that can be said."""
+        """Return which of a znode's children holds what is waited for; None if unknown."""
 
 
 class WaitProgress:
-    """What a waiting call is about, since when it waits, and the last listing that it has seen. Nothing is asked for
-    while it is short."""
+    """The object of a waiting call, the start of the wait, and the last listing of contenders."""
 
     __slots__ = ("subject", "protocol", "since", "next_log_at", "directory", "names")
 
@@ -74,14 +73,14 @@ class WaitProgress:
         self.names: tuple[str, ...] = ()
 
     def begin_anew(self) -> None:
-        """It does something, and waits no more."""
+        """Restart the wait, because the call has done something."""
         self.since = self.next_log_at = 0.0
 
     def listed(self, directory: str, listing: Listing) -> None:
         self.directory, self.names = directory, listing.names
 
     def is_log_due(self, now: float) -> bool:
-        """It is to be told, or looked at again in FIRST_S."""
+        """Return whether the next log line is due, which is so every FIRST_S seconds."""
         if not self.since:
             self.since = now
         is_due = 0.0 < self.next_log_at <= now
@@ -90,7 +89,7 @@ class WaitProgress:
         return is_due
 
     def owner(self) -> str | None:
-        """The path of the one that has it."""
+        """Return the path of the holder's znode, if known."""
         first = self.subject._first_of(self.names) if self.names else None
         return f"{self.directory}/{first}" if first else None
 
@@ -100,17 +99,17 @@ class WaitProgress:
 
 
 class LogThrottle:
-    """When each object was told about last, and when it may be again."""
+    """Limits the lines about each object."""
 
     def __init__(self) -> None:
         self._next_log_at: dict[str, tuple[float, float]] = {}
 
     def should_log(self, path: str, now: float) -> bool:
-        """Whether it is time for a line about ``path``; if so, that one is counted."""
+        """Return whether to log a line about ``path`` now, and count it."""
         due, pause = self._next_log_at.get(path, (now, FIRST_S))
         if now < due or not logger.isEnabledFor(logging.INFO):
             return False
-        if now > due + 2 * MAX_LOG_INTERVAL_S:  # that was another wait
+        if now > due + 2 * MAX_LOG_INTERVAL_S:  # the last line was about an earlier wait
             pause = FIRST_S
         if len(self._next_log_at) >= MANY:
             self._next_log_at.clear()
@@ -119,18 +118,18 @@ class LogThrottle:
 
 
 def log_wait(text: str, connected: bool, problem: str) -> None:
-    """The log says that somebody waits."""
+    """Log a wait without a known holder."""
     without = f"; there is no connection{f' ({problem})' if problem else ''}"
     logger.info("%s%s", text, "" if connected else without)
 
 
 async def log_owner(text: str, path: str) -> None:
-    """The log says who has it, as its znode does."""
+    """Log a wait, and the holder as its znode describes it."""
     try:
         node: Node = await GetData(path)
     except DistsyncError:
         logger.info("%s; its holder has just changed", text)
         return
     owner_info = contender_info.read(node.data, path, node.stat.czxid)
-    since = f", there since {owner_info.since:%Y-%m-%d %H:%M:%S %Z}" if owner_info.since else ""
+    since = f", queued since {owner_info.since:%Y-%m-%d %H:%M:%S %Z}" if owner_info.since else ""
     logger.info("%s; held by %s%s", text, owner_info, since)

@@ -502,7 +502,7 @@ def test_keeper_outlives_work_that_it_cannot_drive(
     loss = Loss()
     path = proxied.run(stand(namespace, loss))
     proxied.run(work())
-    eventually(lambda: "which is no step" in caplog.text)
+    eventually(lambda: "which is not a step" in caplog.text)
     before = proxied.statistics().heartbeats
     eventually(lambda: proxied.statistics().heartbeats >= before + 2)
     assert not loss.fired

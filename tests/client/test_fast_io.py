@@ -363,9 +363,9 @@ def other_work(self: Any, length: int, timeout: float) -> bytes:
 @pytest.mark.parametrize(
     ("handler", "reason"),
     [
-        (without("_send_ping"), "there is no _send_ping"),
+        (without("_send_ping"), "_send_ping is missing"),
         (instead("_read", other_parameters), "_read has other parameters"),
-        (instead("_read", other_work), "_read does its work otherwise"),
+        (instead("_read", other_work), "_read is implemented differently"),
     ],
 )
 def test_kazoo_that_is_built_otherwise_keeps_its_own_wire(

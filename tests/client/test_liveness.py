@@ -195,7 +195,7 @@ def test_long_wait_says_what_for_and_who_has_it(
     blocked = [waits(second, CONTENDED[kind](second).acquire)]
     third = make_client()
     blocked.append(waits(third, CONTENDED[kind](third).acquire))
-    begins, says = f"INFO {kind} 'a' ({holder.path}): ", f"held by {who}, there since "
+    begins, says = f"INFO {kind} 'a' ({holder.path}): ", f"held by {who}, queued since "
     eventually(lambda: sum(says in line for line in heard("wait")) >= 2)
     assert all(line.startswith(begins) for line in heard("wait") if says in line)
     holder.release()

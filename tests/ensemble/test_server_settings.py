@@ -179,7 +179,7 @@ def test_quota_that_is_used_up_leaves_nothing_half_done(tuned: Ensemble, connect
                     call()
                     break
                 except RequestError as error:
-                    assert "(-125): a quota is used up" in str(error)
+                    assert "(-125): a quota is exceeded" in str(error)
                     refused.append(path)
                     eventually(lambda path=path: not observer.ephemerals(path), "an ephemeral is left")
                     assert most < 50

@@ -105,7 +105,7 @@ def test_a_server_alone(server: ServerProcess, make_client: Callable[..., Client
         ("srvr is not executed because it is not in the whitelist.", "4lw.commands.whitelist=srvr"),
         ("This ZooKeeper instance is not currently serving requests\n", "lost its quorum"),
         ("HTTP/1.1 400 Bad Request", "is it a ZooKeeper server"),
-        ("", "hung up"),
+        ("", "closed the connection"),
     ],
 )
 def test_a_server_that_tells_nothing_is_unknown_and_why_is_said(text: str, problem: str) -> None:

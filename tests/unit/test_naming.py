@@ -210,7 +210,7 @@ def test_the_warning_comes_once_per_place_and_names_it() -> None:
     ["for _ in range(3):\n    x = Thing()\n    pool.append(x)", "pool = list(map(Thing, (1, 2, 3)))"],
 )
 def test_one_place_names_one_object_only(source: str) -> None:
-    with pytest.warns(UnnamedObjectWarning, match="was made here before"):
+    with pytest.warns(UnnamedObjectWarning, match="was created here before"):
         pool = run(source, pool=[])["pool"]
     assert [is_fresh(thing) for thing in pool] == [False, True, True]  # type: ignore[attr-defined]
 

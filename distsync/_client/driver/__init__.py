@@ -1,1 +1,1 @@
-"""Drivers: they perform the steps of a protocol."""
+"""Drivers: they perform the steps that protocols await."""

@@ -1,13 +1,15 @@
-"""The asyncio driver: awaits a protocol on the running loop, with the steps, and the stepping, of blocking_driver.py.
+"""asyncio driver: run a protocol as a coroutine of the running loop.
 
-Rules for this file: nothing blocks the loop, but for the client's mutex, which nobody holds while he waits. Loops in
-several threads may use one client.
+It performs steps as blocking_driver.py does. Nothing blocks the loop except the client's mutex,
+which is never held during a wait. Loops in several threads may use one client.
 
-Calls about one object begin in the order in which they come (task_order.py), and go on in that of their answers.
+Concurrent calls on one object start in the order in which they were made (task_order.py), and
+continue in the order of their replies.
 
-A protocol is stepped in the loop's thread only, between two awaits: once it is over its result is returned without
-another await, so that no cancellation comes between. The first cancellation is thrown into it; those that come while
-it cleans up are not, and it goes on to its end. Should the loop itself end first, the keeper sees to the rest.
+A protocol runs in the loop's thread only, between two awaits. Once it has ended, its result is
+returned without another await, so that no cancellation can intervene. The first cancellation is
+thrown into the protocol. Further ones, during its clean-up, are ignored. If the loop stops first,
+the background thread drives the protocol to its end.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ from distsync.errors import ClientClosedError, DeadlineError
 
 
 class AsyncWakeup:
-    """Wakes one coroutine of the running loop."""
+    """A flag that wakes one coroutine of the running loop."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -35,10 +37,10 @@ class AsyncWakeup:
         self._future: asyncio.Future[None] | None = None
 
     def set(self) -> None:
-        """From any thread; a loop that is closed has nobody to wake."""
+        """Wake the coroutine. Callable from any thread."""
         if not self._is_set:
             self._is_set = True
-            with suppress(RuntimeError):
+            with suppress(RuntimeError):  # the loop is closed
                 self._loop.call_soon_threadsafe(self._wake)
 
     def _wake(self) -> None:
@@ -61,8 +63,10 @@ class AsyncWakeup:
 
 
 async def run(core: ClientRuntime, protocol: Work, timeout: float | None, subject: Loggable | None = None) -> Any:
-    """Drive ``protocol``, which is ``subject`` an object, as ClientRuntime.run does. What has a time-out waits for no
-    other's turn."""
+    """Drive ``protocol``, a call on the object ``subject``, as ClientRuntime.run does.
+
+    A call with a timeout does not queue behind other calls on the same object.
+    """
     turn = QueueTurn(ObjectQueue() if subject is None or timeout is not None else _object_queue(subject))
     try:
         await turn.come()
@@ -93,7 +97,10 @@ def _object_queue(subject: Loggable) -> ObjectQueue:
 
 
 async def _begin(core: ClientRuntime, deadline: float | None) -> float | None:
-    """There was a connection at least once. The deadline from then on."""
+    """Wait for the client's first connection.
+
+    Return the deadline, postponed to now if it passed during the wait.
+    """
     if core.link.was_connected:
         return deadline
     began, wakeup = wait_clock(), AsyncWakeup()
@@ -109,7 +116,7 @@ async def _begin(core: ClientRuntime, deadline: float | None) -> float | None:
 
 
 async def drive(task: ProtocolRun, wakeup: AsyncWakeup, turn: QueueTurn | None = None) -> Any:
-    """The protocol's result. ``task.wake`` sets ``wakeup``."""
+    """Drive the protocol to its end, and return its result. ``task.wake`` must set ``wakeup``."""
     cancelled = False
     wakeup.clear()
     while True:

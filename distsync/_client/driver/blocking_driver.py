@@ -1,15 +1,17 @@
-"""The driver: steps a protocol, performs what it asks for, answers it.
+"""Blocking driver: run a protocol in the calling thread, performing the steps that it awaits.
 
-Rules for this file: it knows steps, outcomes, deadlines and the mutex, and no socket or kazoo: what it needs
-of the world is passed in (``DriverContext``). A ProtocolRun never waits; who drives it does (``drive`` here, the
-keeper's loop there), and looks at the task again when its ``wake`` is called or ``wait_until`` has come.
+A ProtocolRun never waits. Its driver does: `drive` in this module, asyncio_driver.py, or the
+client's background thread. The driver resumes the run when ``wake`` has been called or
+``wait_until`` has passed. Everything that a run needs from the client is passed in
+(`DriverContext`).
 
-A signal of the operating system can raise KeyboardInterrupt in any line of this file that runs in the main thread.
-So each fact is written down before the action that makes it true, and whatever was interrupted, the error is thrown
-into the protocol, which is then driven on through its ``finally`` blocks.
+A signal handler can raise KeyboardInterrupt at any line that runs in the main thread. Each
+fact is therefore recorded before the action that makes it true. An interrupt is thrown into
+the protocol, which is then driven on through its ``finally`` blocks.
 
-Python 3.10 raises a second one even at the first line of a handler, and of the exit of a ``with``, which is then
-skipped (not where a handler begins with ``try``): so whoever was interrupted lets go of the locks that are still his.
+Python 3.10 may raise a second KeyboardInterrupt even at the first line of an exception
+handler, unless that line is a ``try``, or at the exit of a ``with`` block, which is then
+skipped. An interrupted thread therefore releases the locks that it may still hold (`unlock`).
 """
 
 from __future__ import annotations
@@ -52,19 +54,19 @@ from distsync._protocols.steps import (
 )
 from distsync.errors import ClientClosedError, DeadlineError
 
-#: After so many refusals in its clean-up, a protocol that goes on asking is given up: it would never end.
+#: A protocol that still awaits steps after this many interrupts and expired deadlines is
+#: aborted, because its clean-up would never end.
 MAX_IGNORED_INTERRUPTS = 100
 
-#: The longest single sleep (seconds): the C API refuses centuries.
+#: The longest single sleep, in seconds; the C API rejects very long timeouts.
 MAX_SLEEP_S = 86_400.0
 
-
-#: Code whose frames wait in the midst of it.
+#: Code flags of functions whose frames can be suspended.
 SUSPENDABLE = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
 
 class ProtocolRun:
-    """A protocol that is being driven. Only one thread at a time calls ``resume``."""
+    """A running protocol. Only one thread at a time may call `resume`."""
 
     def __init__(
         self,
@@ -80,14 +82,16 @@ class ProtocolRun:
         self.grace = deadlines.GRACE_S
         self.wake = wake
         self.cleaning = False
-        #: Also an answer that is there at once waits for ``wake``, behind those of others that came before.
+        #: Whether to wait for ``wake`` even if a reply is already there, so that concurrent
+        #: runs continue in the order of their replies.
         self.yield_between_steps = False
-        #: Its thread is at work in here, with locks that a finalizer run in between must not ask for.
+        #: Whether a thread is inside this run and may hold locks. A finalizer in that thread
+        #: must not acquire them.
         self.driving = False
         self.abandoned = False
         self.thread = threading.get_ident()
         self.created_nodes = CreatedNodes()
-        #: What the log tells, should this last; None: nothing.
+        #: What to log if the wait is long; None logs nothing.
         self.progress: WaitProgress | None = None
         self.outcome: Outcome | None = None
         self._call = call_in_user_thread
@@ -98,7 +102,7 @@ class ProtocolRun:
         self._refused = 0
 
     def resume(self) -> bool:
-        """The protocol goes on as far as it can. Whether it is over."""
+        """Run the protocol until it has to wait. Return whether it has ended."""
         try:
             self.driving = True
             while self.outcome is None:
@@ -117,16 +121,16 @@ class ProtocolRun:
 
     @property
     def wait_until(self) -> float | None:
-        """When to resume although nobody woke us; None: not before that."""
+        """When to resume even if ``wake`` has not been called; None for never."""
         return self._pending.limit
 
     @property
     def is_idle(self) -> bool:
-        """Whether it waits for something else than an answer that is under way."""
+        """Whether the protocol waits for a signal or a connection, not for a reply."""
         return isinstance(self._pending, (AwaitSignal, AwaitConnection))
 
     def read_replies(self, seconds: float) -> None:
-        """In the thread that is about to sleep so long: it may read the answers itself, with locks as in ``resume``."""
+        """Let the calling thread, which is about to sleep, read replies for up to ``seconds``."""
         try:
             self.driving = True
             self.context.read_replies(self._pending.replies, seconds)
@@ -135,18 +139,18 @@ class ProtocolRun:
 
     @property
     def is_settled(self) -> bool:
-        """Whether all that it asked for is there: it has ended well, or waits for an event."""
+        """Whether the protocol has succeeded, or waits for a signal with all replies received."""
         if self.outcome is not None:
             return self.outcome.error is None
         return isinstance(self._pending, AwaitSignal) and not self.cleaning
 
     def interrupt(self, error: BaseException) -> None:
-        """``error`` is thrown into the protocol at its next step, which then gets some time to clean up."""
+        """Throw ``error`` into the protocol at its next step, and grant it time to clean up."""
         self._interrupt = error
         self.wake()
 
     def _poll(self) -> Outcome | None:
-        """What to go on with; None: nothing yet."""
+        """Return the outcome of the pending step, or None if there is none yet."""
         if self._interrupt is not None:
             return self._interrupted()
         outcome = self._pending.outcome()
@@ -160,8 +164,11 @@ class ProtocolRun:
         return outcome
 
     def _extend_deadline(self, began: float) -> None:
-        """A function of the user's that began in time may have outlasted the deadline: what it has come to is told to
-        the others all the same, as by a call that must not wait."""
+        """Let the protocol publish the result of a user function that outlasted the deadline.
+
+        If the function began in time, the call continues as a non-blocking one would: its
+        deadline is now, with the grace period of a non-blocking call.
+        """
         now = self.context.now()
         if self.deadline is not None and began < self.deadline < now and not self.cleaning:
             self.deadline, self.grace = now, deadlines.NONBLOCKING_GRACE_S
@@ -182,7 +189,7 @@ class ProtocolRun:
             self.deadline = self.context.now() + deadlines.CLEAN_UP_S
 
     def _step(self, outcome: Outcome) -> None:
-        """One go of the protocol, from this await to the next one, alone in this client."""
+        """Run the protocol from this await to the next one, under the client's mutex."""
         if self._must_abort():
             self._give_up(outcome)
             return
@@ -195,30 +202,34 @@ class ProtocolRun:
             self.outcome = Outcome(stop.value)
         except BaseException as error:
             if not self._has_ended:
-                raise  # it is this line that was interrupted, when the protocol had asked for its next step
+                raise  # the interrupt hit the driver, after the protocol had awaited its next step
             self._raised = error
             self.outcome = Outcome(error=error)
         else:
             self._pending = self._start(step)
         finally:
-            del outcome  # an error's traceback leads to this frame
+            del outcome  # breaks a reference cycle: an error's traceback refers to this frame
 
     def _must_abort(self) -> bool:
-        """It refuses to end, it ended without our learning how, or it is that of a process that forked us."""
+        """Return whether the protocol cannot continue.
+
+        It ignores interrupts, it has ended without recording its outcome, or it belongs to the
+        parent of a fork.
+        """
         return self._has_ended or self.context.forgotten or self._refused > MAX_IGNORED_INTERRUPTS
 
     @property
     def _has_ended(self) -> bool:
-        return self.protocol.cr_frame is None  # type: ignore[attr-defined]  # CORO_CLOSED, asked at each step
+        return self.protocol.cr_frame is None  # type: ignore[attr-defined]  # the same as CORO_CLOSED, without a call
 
     def _give_up(self, outcome: Outcome) -> None:
         error = ClientClosedError("a call that began before a fork") if self.context.forgotten else outcome.error
-        self.outcome = Outcome(error=error or RuntimeError("the protocol was lost"))
+        self.outcome = Outcome(error=error or RuntimeError("the outcome of the protocol was lost"))
         with contextlib.suppress(RuntimeError):
             self.protocol.close()
 
     def _start(self, step: Any) -> Pending:
-        """Begin what the protocol asks for."""
+        """Start performing ``step``."""
         if isinstance(step, Request):
             return RequestInFlight(self, step, (step,))
         if isinstance(step, Wait):
@@ -239,7 +250,7 @@ class ProtocolRun:
         return Resolved(self._run_inline(step))
 
     def _run_inline(self, step: Any) -> Any:
-        """Steps that take no time."""
+        """Perform a step that does not wait, and return its result."""
         context = self.context
         if isinstance(step, Proven):
             return context.is_proven(step.session_id, step.fresh)
@@ -258,30 +269,41 @@ class ProtocolRun:
             return context.background(step.protocol)
         if isinstance(step, AtClose):
             return context.at_close(step.protocol)
-        raise TypeError(f"a protocol awaited {step!r}, which is no step")
+        raise TypeError(f"a protocol awaited {step!r}, which is not a step")
 
     def result(self) -> Any:
-        """What the protocol returned; raises what it raised."""
+        """Return what the protocol returned, or raise what it raised."""
         assert self.outcome is not None
         if self.outcome.error is not None:
             raise self.outcome.error
         return self.outcome.value
 
     def _forget_answers(self, raised: BaseException | None) -> None:
-        """A protocol may have kept an answer that is an error, and raised and caught it: its traceback then leads to
-        the frame that keeps it, and on to the caller's, whose objects would live until the garbage collector comes."""
+        """Drop the tracebacks of all error replies but ``raised``.
+
+        A protocol may have raised and caught such an error while a frame still refers to it.
+        The traceback refers back to that frame and to the caller's frames, whose objects would
+        stay alive until the next garbage collection.
+        """
         for error in self.created_nodes.refusals:
             if error is not raised:
                 error.__traceback__ = None
 
     def break_traceback_cycles(self) -> None:
-        """The caller has the error that the call ended with, which does not lead back to itself any more."""
+        """Clear the frames through which the error of a failed call refers to itself.
+
+        To be called once the error has been handed to the caller.
+        """
         if self.outcome is not None and self.outcome.error is not None:
             _clear_frames(self.outcome.error.__traceback__)
             self.outcome, self._raised = Outcome(), None
 
     def abandon_results(self, error: BaseException) -> None:
-        """The call ended with ``error``: its ephemerals go, but for what the protocol has left held on purpose."""
+        """Clean up after a call that ended with ``error``.
+
+        Its ephemeral znodes are deleted and its holds end, except those that are meant to
+        outlive the call.
+        """
         kept = self._kept(error)
         wanted = {step.path for step in kept if self.context.is_active(step.loss)}
         leftovers = self.created_nodes.leftovers(wanted.__contains__)
@@ -290,8 +312,12 @@ class ProtocolRun:
             self.context.abandon_results(leftovers, losses)
 
     def _kept(self, error: BaseException) -> list[Hold]:
-        """The holds that are meant to outlive a call that failed. One that was interrupted keeps what it took after
-        that, in its clean-up, as a Condition takes its lock again; none, if the caller did not learn how it ended."""
+        """Return the holds that outlive a call that ended with ``error``.
+
+        An interrupted call keeps what it acquired during its clean-up, as a Condition
+        re-acquires its lock. A call keeps nothing if the caller does not get the error that the
+        protocol raised.
+        """
         if self.abandoned or self._raised is not error:
             return []
         if self._interrupted_at is not None:
@@ -305,13 +331,16 @@ class ProtocolRun:
     def hand_over(
         self, wake: Callable[[], object], call_in_user_thread: Callable[[UserCall, ProtocolRun], object]
     ) -> None:
-        """Somebody else drives on, who has no caller to tell the result."""
+        """Let another driver take over, which has no caller to return the result to."""
         self.abandoned, self.wake, self._call = True, wake, call_in_user_thread
 
 
 def _clear_frames(trace: TracebackType | None) -> None:
-    """The frames of the protocol, and of those above it that do not go on: a generator or coroutine of the caller's may
-    have caught the error, and wait for something else by now. To clear its frame would end it."""
+    """Clear the frames of the protocol, and those of its callers that have ended.
+
+    A generator or coroutine among the callers may have caught the error and be suspended again.
+    Clearing its frame would close it.
+    """
     inside = False
     while trace is not None:
         code = trace.tb_frame.f_code
@@ -323,15 +352,17 @@ def _clear_frames(trace: TracebackType | None) -> None:
 
 
 def drive(task: ProtocolRun, wakeup_queue: SimpleQueue[Any]) -> Any:
-    """The blocking driver: the protocol's result. ``task.wake`` puts into ``wakeup_queue``. Waits in one place only,
-    which a signal of the operating system can interrupt."""
+    """Drive a protocol to its end, in the calling thread, and return its result.
+
+    ``task.wake`` must put an item into ``wakeup_queue``. A signal can interrupt the wait.
+    """
     while not _drive_on(task, wakeup_queue):
         pass
     return task.result()
 
 
 def _drive_on(task: ProtocolRun, wakeup_queue: SimpleQueue[Any]) -> bool:
-    """Whether the protocol is over; False also if something interrupted the driving."""
+    """Drive until the protocol ends, and return True; return False if interrupted."""
     try:
         while not task.resume():
             _sleep(task, wakeup_queue)
@@ -349,7 +380,7 @@ def _sleep(task: ProtocolRun, wakeup_queue: SimpleQueue[Any]) -> None:
 
 
 def seconds_to_sleep(task: ProtocolRun) -> float:
-    """How long to wait, unless the task is woken, before it is resumed; the log says if it has waited for long."""
+    """Return how long to wait for a wake-up before resuming. Log the wait if it is long."""
     now, until, progress = task.context.now(), task.wait_until, task.progress
     if progress is not None:
         if progress.is_log_due(now):

@@ -1,7 +1,7 @@
-"""Which ephemeral znodes one call has made, so that a call that fails leaves none behind.
+"""Record of the ephemeral znodes that one call creates, so that a failed call leaves none behind.
 
-Rules for this file: pure. A creation is written down before it is sent, and crossed out by its answer or by the
-delete of its znode: whatever interrupts the call in between, lease/cleanup.py knows what to look for.
+A creation is recorded before it is sent, and struck off when its reply arrives or its znode is
+deleted. Whenever the call is interrupted, lease/cleanup.py knows what to look for.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import Any, NamedTuple
 from distsync._protocols.steps import Create, Created, Delete, Hold, Multi, Request
 from distsync.errors import DeadlineError, DisconnectedError, NoNodeError, SessionLostError
 
-#: After one of these a creation may have happened.
+#: Errors after which the request may still have been executed.
 UNSETTLED = (DisconnectedError, DeadlineError, SessionLostError)
 
 
 class LeftoverNode(NamedTuple):
-    """An ephemeral that nobody wants. ``exact`` False: ``path`` is the beginning of its path only."""
+    """An ephemeral znode to delete. Unless ``exact``, ``path`` is a prefix of its path."""
 
     path: str
     exact: bool
@@ -29,35 +29,39 @@ def operations_of(request: Request[Any]) -> tuple[Any, ...]:
 
 
 def ephemerals_of(request: Request[Any]) -> Iterator[tuple[int, Create]]:
-    """The creations of ephemerals in ``request``, with their places in it, but for those that are looked after."""
+    """Yield the creations of ephemeral znodes in ``request``, with their indexes in it.
+
+    Skip those that the protocol cleans up itself (``after``).
+    """
     for place, operation in enumerate(operations_of(request)):
         if isinstance(operation, Create) and operation.ephemeral and not operation.after:
             yield place, operation
 
 
 class CreatedNodes:
-    """The ephemerals of one call, and its holds. Plain attributes, for who must not call anything (runtime.py)."""
+    """The ephemeral znodes and the holds of one call."""
 
     __slots__ = ("asked", "holds", "made", "refusals")
 
     def __init__(self) -> None:
-        #: The last ones only: a protocol of the keeper's may go on for days.
+        #: The most recent ones only, because a background protocol may run for days.
         self.refusals: deque[BaseException] = deque(maxlen=16)
         self.asked: list[Create] = []
         self.made: list[str] = []
         self.holds: list[Hold] = []
 
     def sent(self, request: Request[Any]) -> None:
-        """``request`` is about to be sent."""
+        """Record the creations of ``request``, which is about to be sent."""
         for _, creation in ephemerals_of(request):
             self.asked.append(creation)
 
     def answered(self, request: Request[Any], value: Any, error: BaseException | None) -> None:
-        """The answer came, or will not come any more. A transaction may delete a znode to make it anew."""
+        """Record the reply to ``request``, or the error in place of one."""
         if error is not None:
             self.refusals.append(error)
         if isinstance(error, UNSETTLED):
             return
+        # Deletions first: a transaction may delete a znode and create it again.
         if error is None or isinstance(error, NoNodeError):
             self._gone(request)
         for place, creation in ephemerals_of(request):
@@ -76,11 +80,11 @@ class CreatedNodes:
                 self.asked = [asked for asked in self.asked if not covers(asked, operation.path)]
 
     def leftovers(self, wanted: Callable[[str], bool]) -> list[LeftoverNode]:
-        """What the call leaves behind, but for the paths that are ``wanted``."""
+        """Return the znodes that the call leaves behind, except ``wanted`` paths."""
         made = [LeftoverNode(path, True) for path in self.made if not wanted(path)]
         return made + [LeftoverNode(asked.path, not asked.sequence) for asked in self.asked if not wanted(asked.path)]
 
 
 def covers(asked: Create, path: str) -> bool:
-    """Whether ``path`` may be the znode that ``asked`` made."""
+    """Return whether ``path`` may be the znode that ``asked`` created."""
     return path.startswith(asked.path) if asked.sequence else path == asked.path

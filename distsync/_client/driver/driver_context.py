@@ -1,7 +1,4 @@
-"""What a driver needs of the client.
-
-Rules for this file: an interface only; runtime.py is it, and the tests have a scripted one.
-"""
+"""Interface through which drivers use the client. Implemented by runtime.py, and by the tests."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ Work = Coroutine[Any, Any, Any]
 
 
 class DriverContext(Protocol):
-    """The client, as its drivers see it."""
+    """The client, as seen by its drivers."""
 
     mutex: Any
     forgotten: bool

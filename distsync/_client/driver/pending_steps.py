@@ -1,7 +1,4 @@
-"""Steps that are being performed: what may end each, and when it has lasted too long.
-
-Rules for this file: it begins and looks, and never waits; times come from the DriverContext.
-"""
+"""Steps in progress: their outcome so far, and when to stop waiting for it. Nothing here blocks."""
 
 from __future__ import annotations
 
@@ -30,27 +27,27 @@ class RunState(Protocol):
 
 
 class Pending:
-    """A step that is being performed."""
+    """A step in progress. ``limit`` is when it expires; None for never."""
 
     limit: float | None = None
 
     replies: Sequence[PendingReply] = ()
-    """The answers that it waits for."""
+    """The replies that it waits for."""
 
     def outcome(self) -> Outcome | None:
-        """None: not yet."""
+        """Return the outcome, or None if there is none yet."""
         raise NotImplementedError
 
     def expired(self) -> Outcome:
-        """What to answer when ``limit`` has passed."""
+        """Drop the step because ``limit`` has passed, and return its outcome."""
         raise NotImplementedError
 
     def drop(self) -> None:
-        """Nobody wants the outcome any more."""
+        """Stop waiting: the outcome is not needed any more."""
 
 
 class Resolved(Pending):
-    """Answered already."""
+    """A step whose outcome is already known."""
 
     def __init__(self, value: Any = None) -> None:
         self._value = value
@@ -60,7 +57,7 @@ class Resolved(Pending):
 
 
 class RequestInFlight(Pending):
-    """Requests under way."""
+    """Requests whose replies are outstanding."""
 
     def __init__(self, task: RunState, step: Step[Any], requests: Sequence[Request[Any]]) -> None:
         self._task, self._step = task, step
@@ -100,7 +97,7 @@ class RequestInFlight(Pending):
 
 
 class AwaitSignal(Pending):
-    """Until a signal fires."""
+    """A wait for a signal."""
 
     def __init__(self, task: RunState, step: Wait) -> None:
         own_limit = None if step.limit is None else task.context.now() + step.limit
@@ -130,7 +127,7 @@ class AwaitSignal(Pending):
 
 
 class AwaitConnection(Pending):
-    """Until there is a session."""
+    """A wait for a connected session."""
 
     def __init__(self, task: RunState) -> None:
         self.limit = task.deadline
@@ -163,7 +160,7 @@ class AwaitConnection(Pending):
 
 
 class UserCall(Pending):
-    """The user's function, to be called by who drives."""
+    """A call of the user's function, which the driver executes."""
 
     def __init__(self, step: Call, began: float) -> None:
         self.began = began

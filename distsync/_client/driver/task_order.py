@@ -1,10 +1,11 @@
-"""The tasks of one loop begin in the order in which they come, also with what has still to be made.
+"""Start order of the tasks of one event loop that call the same object.
 
-Rules for this file: no znode and no client; each object here belongs to one loop, and only its thread touches it.
+Requests that are sent in order are executed in order, so that tasks enqueue in the order of their
+calls. One case breaks this: if the first task has to create the parent znodes, a later task finds
+them and overtakes it. Tasks therefore start one at a time, until one task of this loop has found
+or created all that the object needs.
 
-What is sent in order is answered in order, so tasks stand in a line as they came. Not so where the first of them finds
-that the znodes above it have to be made: who comes a moment later finds them there, and would overtake it. So with an
-object that nobody of this loop has come through to, they begin one at a time.
+Each object here belongs to one loop, and is used in the thread of that loop only.
 """
 
 from __future__ import annotations
@@ -16,14 +17,14 @@ from typing import Any
 
 
 class FifoLock:
-    """One at a time, first come, first served."""
+    """A lock that is granted in FIFO order."""
 
     def __init__(self) -> None:
         self._taken = False
         self._waiting: deque[asyncio.Future[None]] = deque()
 
     async def enter(self) -> None:
-        """It is our turn, until we leave."""
+        """Acquire the lock."""
         if not self._taken:
             self._taken = True
             return
@@ -39,7 +40,7 @@ class FifoLock:
             self._waiting.remove(turn)
 
     def leave(self) -> None:
-        """It is the next one's turn."""
+        """Release the lock, granting it to the next waiter."""
         turn = next((turn for turn in self._waiting if not turn.done()), None)
         if turn is None:
             self._taken = False
@@ -48,18 +49,18 @@ class FifoLock:
 
 
 class ObjectQueue(FifoLock):
-    """What the calls about one object go through; ``known`` once one of them found all that it needed."""
+    """The queue of calls on one object; ``known`` once one of them needs no further set-up."""
 
     known = False
 
 
 class LoopOrder:
-    """What the tasks of one loop have to know of each other."""
+    """The start order of all tasks of one loop."""
 
     def __init__(self) -> None:
-        #: Of those that start a client.
+        #: Held while a task starts a client.
         self.starting = FifoLock()
-        #: By what is known in this process about an object, and as long as it is.
+        #: By the shared state of the object, for as long as that exists.
         self.doors: weakref.WeakKeyDictionary[Any, ObjectQueue] = weakref.WeakKeyDictionary()
 
 
@@ -67,14 +68,14 @@ _orders: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, LoopOrder] = weakr
 
 
 def orders() -> LoopOrder:
-    """Those of the running loop."""
+    """Return the LoopOrder of the running loop."""
     loop = asyncio.get_running_loop()
     found = _orders.get(loop)
     return _orders.setdefault(loop, LoopOrder()) if found is None else found
 
 
 class QueueTurn:
-    """A call's turn at its door, which it leaves as soon as nobody can overtake it any more."""
+    """A call's place in an ObjectQueue, given up once no other call can overtake it."""
 
     def __init__(self, queue: ObjectQueue) -> None:
         self._queue = queue
@@ -85,13 +86,13 @@ class QueueTurn:
         self._ours = True
 
     def go(self, known: bool) -> None:
-        """``known``: the call has what it needs, or waits for an event."""
+        """Give up the place if the object is ``known``, by this call or an earlier one."""
         self._queue.known = self._queue.known or known
         if self._queue.known:
             self.leave()
 
     def leave(self) -> None:
-        """The call is over, if not before."""
+        """Give up the place, if not done before."""
         if self._ours:
             self._ours = False
             self._queue.leave()

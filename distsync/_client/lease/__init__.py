@@ -1,1 +1,1 @@
-"""What is held, for how long, and its clean-up."""
+"""Holds of this process, the lease that they depend on, and their clean-up."""

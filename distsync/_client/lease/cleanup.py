@@ -1,7 +1,7 @@
-"""What the keeper does by itself: protocols that clean up, and that watch over what is held.
+"""Background protocols that delete leftover znodes and watch held ones.
 
-Rules for this file: pure, over steps like any protocol. It deletes only what belongs to the session that made it:
-another session's znode may have the same name.
+Invariant: only znodes of the given session are deleted. Another session may own a znode of the
+same name.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from distsync.errors import DisconnectedError, DistsyncError, NoNodeError, Sessi
 
 
 async def delete_leftover(orphan: LeftoverNode, session_id: int) -> None:
-    """The orphan is gone, or its session is over."""
+    """Delete the leftover znode, retrying until its session ends."""
     while (await Connected()).session_id == session_id:
         try:
             await (remove(orphan.path, session_id) if orphan.exact else delete_by_prefix(orphan.path, session_id))
@@ -27,8 +27,11 @@ async def delete_leftover(orphan: LeftoverNode, session_id: int) -> None:
 
 
 async def delete_by_prefix(prefix: str, session_id: int) -> None:
-    """Whatever of this session begins with ``prefix`` is gone. A creation that is still under way on this
-    connection is executed before our reads are; sync brings in what went over an earlier one."""
+    """Delete the znodes of this session whose paths begin with ``prefix``.
+
+    A creation that is still outstanding on this connection is executed before the reads. Sync
+    makes creations visible that were sent over an earlier connection.
+    """
     parent = prefix.rpartition("/")[0] or "/"
     _, listing = await Together(Sync(parent), Children(parent))
     if isinstance(listing, DistsyncError):
@@ -40,7 +43,7 @@ async def delete_by_prefix(prefix: str, session_id: int) -> None:
 
 
 async def remove(path: str, session_id: int) -> None:
-    """``path`` is gone, if it belonged to the session."""
+    """Delete ``path`` if it belongs to the session."""
     if belongs(await Exists(path), session_id):
         try:
             await Delete(path)
@@ -53,7 +56,7 @@ def belongs(stat: Stat | None, session_id: int) -> bool:
 
 
 async def read_held_node(held: HeldNode, watch: Watch) -> Stat | None:
-    """The Stat of the znode that is held; whoever heeds it hears what it says."""
+    """Return the Stat of the held znode, or None; pass its data to ``on_data``, if set."""
     if held.on_data is None:
         return await Exists(held.path, watch)
     try:
@@ -65,7 +68,7 @@ async def read_held_node(held: HeldNode, watch: Watch) -> Stat | None:
 
 
 async def watch_held_node(held: HeldNode, on_deleted: Callable[[], None]) -> None:
-    """``on_deleted`` is called when somebody deletes the znode while the hold stands."""
+    """Call ``on_deleted`` if the znode is deleted while it is held."""
     while not held.over.fired:
         watch, over = Watch(), held.over
         try:

@@ -1,7 +1,7 @@
-"""What this process holds, and the signals that fire when it does so no longer.
+"""Holds of this process, and the signals that fire when they are lost.
 
-Rules for this file: pure; times are passed in. Any thread may call anything, and may be interrupted anywhere: each
-change is one dict operation, and what is lost is told before it is forgotten.
+Any thread may call any method, and may be interrupted at any line. Each change is therefore one
+dict operation, and a loss is signalled before the hold is removed.
 """
 
 from __future__ import annotations
@@ -18,8 +18,14 @@ INTERRUPTED = "interrupted"
 
 
 class HeldNode:
-    """One hold that stands; ``over`` fires when it does not any more, or is to be watched otherwise. ``on_data`` is
-    called with the data of its znode, if anybody wants it."""
+    """A hold on a znode.
+
+    Attributes:
+        since: When the hold began, on the lease clock.
+        guarded: Whether the background thread watches the znode.
+        over: Fires when the hold ends, or must be watched in another way.
+        on_data: Callback for the data of the znode, or None.
+    """
 
     __slots__ = ("path", "session_id", "loss", "since", "guarded", "over", "on_data")
 
@@ -34,20 +40,20 @@ class HeldNode:
 
 
 class HoldTable:
-    """All holds of one client. ``on_lapse`` is called with what was lost because the lease ran out."""
+    """All holds of one client. ``on_lapse`` is called with the holds that a lapsed lease ended."""
 
     def __init__(self, lease: LeaseClock, on_lapse: Callable[[list[HeldNode]], object]) -> None:
         self._lease = lease
         self._on_lapse = on_lapse
         self._standing: dict[Loss, HeldNode] = {}
-        #: Another number whenever one was added.
+        #: Number of holds added so far.
         self.added = 0
 
     def __len__(self) -> int:
         return len(self._standing)
 
     def add(self, step: Hold, now: float) -> None:
-        """Stands from now on; lost at once if its session is over, or not proven."""
+        """Add a hold. It is lost at once if its session has ended or the lease has run out."""
         self._standing[step.loss] = HeldNode(step, now)
         self.added += 1
         if step.session_id != self._lease.session_id:
@@ -56,24 +62,24 @@ class HoldTable:
             self.expire(now)
 
     def remove(self, loss: Loss) -> None:
-        """``loss`` will not fire any more."""
+        """End the hold without firing ``loss``."""
         held = self._standing.pop(loss, None)
         if held:
             held.over.fire()
 
     def watch(self, loss: Loss, on_data: Callable[[bytes], object]) -> None:
-        """``on_data`` is called with what is written into the znode of this hold, if it stands."""
+        """Call ``on_data`` with the data of the held znode, now and whenever it changes."""
         held = self._standing.get(loss)
         if held is None or held.on_data is not None:
             return
         held.on_data = on_data
         before, held.over = held.over, Signal()
         before.fire()
-        if loss not in self._standing:  # it went meanwhile
+        if loss not in self._standing:  # ended concurrently
             held.over.fire()
 
     def mark_lost(self, loss: Loss, reason: str) -> None:
-        """It is held no longer, for this reason."""
+        """Fire ``loss``, if still held, and end the hold."""
         held = self._standing.get(loss)
         if held and not loss.fired:
             loss.reason = reason
@@ -82,21 +88,23 @@ class HoldTable:
             held.over.fire()
 
     def lose_path(self, path: str) -> None:
-        """Nothing is held by this znode any longer: somebody has deleted it."""
+        """End all holds on the znode ``path``, which was deleted."""
         for held in self.standing():
             if held.path == path:
                 self.mark_lost(held.loss, ZNODE_DELETED)
 
     def lose_all(self, reason: str) -> list[HeldNode]:
-        """Nothing is held any longer. Returns what was."""
+        """End all holds, and return them."""
         lost = self.standing()
         for held in lost:
             self.mark_lost(held.loss, reason)
         return lost
 
     def expire(self, now: float) -> None:
-        """If the lease has run out, nothing is held any longer, also when a later proof shows that the session
-        lived on."""
+        """End all holds if the lease has run out.
+
+        They stay lost even if a later proof shows that the session was still alive.
+        """
         if self._standing and now >= self._lease.valid_until:
             self._on_lapse(self.lose_all(LEASE_RAN_OUT))
 
@@ -104,5 +112,5 @@ class HoldTable:
         return list(self._standing.values())
 
     def is_active(self, loss: Loss) -> bool:
-        """Whether this hold does."""
+        """Return whether the hold of ``loss`` has not ended."""
         return loss in self._standing

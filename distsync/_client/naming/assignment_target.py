@@ -1,7 +1,7 @@
-"""Under which name is the result of a call stored? Read from the bytecode of the code that makes the call.
+"""Find the variable that a call's result is assigned to, from the bytecode of the calling code.
 
-Rules for this file: pure, the standard library only. A few instructions of CPython 3.10 to 3.13 are known here;
-at any other one the search ends, and the answer is "none".
+A few instructions of CPython 3.10 to 3.13 are supported. At any other instruction the search ends
+without a result.
 """
 
 from __future__ import annotations
@@ -18,7 +18,10 @@ class Target(NamedTuple):
 
 
 def target_of_call(code: CodeType, offset: int) -> Target | None:
-    """The name that the result of the call at ``offset`` is stored under, in the end; None where it is no call."""
+    """Return the name that the result of the call at ``offset`` is stored under.
+
+    Return None if there is none, or if the instruction at ``offset`` is not a call.
+    """
     instructions = list(dis.get_instructions(code))
     index = max(i for i, instruction in enumerate(instructions) if instruction.offset <= offset)
     if instructions[index].opname not in (*CALLS, "CALL_FUNCTION_EX"):
@@ -38,14 +41,17 @@ TRACKED_VALUE = object()
 NO_STACK_EFFECT = frozenset(("NOP", "RESUME", "CACHE", "EXTENDED_ARG", "PRECALL", "KW_NAMES", "SETUP_ANNOTATIONS"))
 LOADS = frozenset(("LOAD_NAME", "LOAD_GLOBAL", "LOAD_CONST", "LOAD_BUILD_CLASS", "PUSH_NULL"))
 POPS = {"STORE_ATTR": 2, "STORE_SUBSCR": 3, "POP_TOP": 1, "STORE_NAME": 1, "STORE_GLOBAL": 1}
-CALLS = {"CALL": 2, "CALL_KW": 3, "CALL_FUNCTION": 1, "CALL_FUNCTION_KW": 2, "CALL_METHOD": 2}  # beside the arguments
-PAIRS = {"LOAD_GLOBAL": (3, 11), "LOAD_ATTR": (3, 12)}  # since then an odd argument pushes a second entry, for a call
+# Stack entries that a call takes, apart from its arguments.
+CALLS = {"CALL": 2, "CALL_KW": 3, "CALL_FUNCTION": 1, "CALL_FUNCTION_KW": 2, "CALL_METHOD": 2}
+# From this Python version on, an odd argument pushes a second entry, for a call.
+PAIRS = {"LOAD_GLOBAL": (3, 11), "LOAD_ATTR": (3, 12)}
 
 
 class _StackTracker:
-    """Our object on a picture of the value stack: which name is it stored under, before it is used up?
+    """A simulated value stack that tracks one object until it is stored or consumed.
 
-    An entry is TRACKED_VALUE, something else (None), or a tuple of entries. An instruction not known here ends it.
+    An entry is TRACKED_VALUE, None for any other value, or a tuple of entries. An unsupported
+    instruction ends the tracking.
     """
 
     def __init__(self) -> None:
@@ -70,7 +76,7 @@ class _StackTracker:
         self.alive = self.alive and any(_holds(entry) for entry in self.stack)
 
     def _shuffle(self, name: str, arg: int) -> None:
-        """Instructions that only move entries about."""
+        """Simulate an instruction that only rearranges entries."""
         if name in ("DUP_TOP", "COPY"):
             self._push(self._peek(arg or 1))
         elif name in ("SWAP", "ROT_TWO", "ROT_THREE"):
@@ -84,7 +90,7 @@ class _StackTracker:
             self.alive = False
 
     def _move(self, name: str, depth: int) -> None:
-        """SWAP exchanges the top with the entry at ``depth``; ROT_THREE lifts the second and third by one."""
+        """Simulate SWAP, which exchanges the top with the entry at ``depth``, or a ROT."""
         self._peek(3 if name == "ROT_THREE" else depth)
         if name == "ROT_THREE":
             self.stack.insert(-2, self.stack.pop())
@@ -98,23 +104,23 @@ class _StackTracker:
         return self._peek(1)
 
     def _peek(self, depth: int) -> Any:
-        """The entry at ``depth``, 1 is the top; what lies below all we saw is something else."""
+        """Return the entry at ``depth`` (1 is the top). Entries below the known ones are None."""
         self.stack[:0] = [None] * (depth - len(self.stack))
         return self.stack[-depth]
 
     def _take(self, count: int) -> list[Any]:
-        """Entries off the stack, the top first."""
+        """Pop ``count`` entries, the top first."""
         self._peek(count)
         return [self.stack.pop() for _ in range(count)]
 
     def _use(self, count: int, results: int) -> None:
-        """Something is made of ``count`` entries: if ours is among them, that copy is bound no more."""
+        """Replace ``count`` entries by results. A tracked object among them is lost."""
         self._take(count)
         self._push(*[None] * results)
 
 
 def _pushed(instruction: dis.Instruction) -> int:
-    """How many entries a load leaves: what is loaded to be called may leave two."""
+    """Return how many entries a load pushes; a load for a call may push two."""
     name, arg = instruction.opname, instruction.arg or 0
     if name == "LOAD_METHOD":
         return 2

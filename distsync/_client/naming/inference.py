@@ -35,9 +35,10 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import Any, NamedTuple
 
-MAIN_NAMES = ("__main__", "__mp_main__")  # the second is what multiprocessing calls the main module in a child
-COMPREHENSIONS = ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>")  # frames of their own, up to Python 3.11
-USER_PARTS = ("distsync.cli.", "distsync.testing.")  # these use distsync as any program does
+# multiprocessing calls the main module by the second name in a child process.
+MAIN_NAMES = ("__main__", "__mp_main__")
+COMPREHENSIONS = ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>")  # have their own frames until Python 3.11
+USER_PARTS = ("distsync.cli.", "distsync.testing.")  # use distsync as a program does
 CLASS_TEXT = "__qualname__"
 
 
@@ -51,15 +52,20 @@ class UnnamedObjectWarning(UserWarning):
 
 
 class Name(NamedTuple):
-    """A name, and whether it was made up: a fresh one is known to nobody else until it is sent to them."""
+    """A name, and whether it is fresh: generated, so that no other process can know it yet."""
 
     text: str
     fresh: bool
 
 
 def resolve(obj: object, name: str | None, warn_if_unnamed: bool = True) -> Name:
-    """The name of ``obj``, called while it is made: the given one, that of its place, or a fresh one, of which it
-    ``warn_if_unnamed`` at module or class level."""
+    """Return the name of ``obj``, which is being created.
+
+    Args:
+        obj: The object.
+        name: Its explicit name; None infers a name, or generates a fresh one.
+        warn_if_unnamed: Whether to warn about a fresh name at module or class level.
+    """
     if name is None:
         bound = bound_name(ignored_object=obj, warn_if_unnamed=warn_if_unnamed)
         return Name(bound, False) if bound is not None else fresh_name()
@@ -69,12 +75,12 @@ def resolve(obj: object, name: str | None, warn_if_unnamed: bool = True) -> Name
 
 
 def fresh_name() -> Name:
-    """A name that nobody has."""
+    """Return a unique name."""
     return Name(str(uuid.uuid4()), True)
 
 
 def place() -> str:
-    """Where the program calls distsync: ``folder/file:line in function``."""
+    """Return where the program calls distsync, as ``folder/file:line in function``."""
     frame = next(_callers(None), None)
     if frame is None:
         return "unknown"
@@ -84,8 +90,11 @@ def place() -> str:
 
 
 def bound_name(ignored_object: object = None, warn_if_unnamed: bool = True) -> str | None:
-    """``module.name`` or ``module.Class.name`` of what the program is making now, or None. ``ignored_object`` is the
-    object itself: the ``__init__`` of its subclasses is not the place."""
+    """Return ``module.name`` or ``module.Class.name`` for the object being created, or None.
+
+    ``ignored_object`` is the object itself. The ``__init__`` methods of its class and subclasses
+    are skipped in the search for the creating code.
+    """
     frame = next(_callers(ignored_object), None)
     if frame is None:
         return None
@@ -93,33 +102,38 @@ def bound_name(ignored_object: object = None, warn_if_unnamed: bool = True) -> s
     level = _level(inside)
     if level is None:
         return None
-    from distsync._client.naming.assignment_target import target_of_call  # most programs never need it, nor dis
+    # Imported late: most programs need neither this module nor dis.
+    from distsync._client.naming.assignment_target import target_of_call
 
     module = module_name(inside.f_globals)
     target = None if _in_comprehension(frame) else target_of_call(frame.f_code, frame.f_lasti)
     if module is None:
-        reason = "a prompt or -c has no module name"
+        reason = "code at the prompt or in -c has no module name"
     elif target is None:
-        reason = "made at module or class level, but bound to no name"
+        reason = "created at module or class level, but not assigned to a name"
     else:
         text = ".".join((module, *([] if target.is_global else level), target.name))
         if _is_first(inside, text):
             return text
-        reason = f"{text} was made here before"
+        reason = f"{text} was created here before"
     if warn_if_unnamed:
         _warn(inside, reason)
     return None
 
 
 def _out_of_comprehension(frame: FrameType) -> FrameType:
-    """The frame that a comprehension stands in."""
+    """Return the nearest frame outside of comprehensions."""
     while frame.f_code.co_name in COMPREHENSIONS and frame.f_back is not None:
         frame = frame.f_back
     return frame
 
 
 def _in_comprehension(frame: FrameType) -> bool:
-    """A frame of its own, or (since Python 3.12) a piece of the module's code with variables that hide the module's."""
+    """Return whether the frame runs a comprehension.
+
+    That is a frame of its own or, since Python 3.12, inlined code with variables that hide the
+    module's.
+    """
     return frame.f_code.co_name in COMPREHENSIONS or _hides_variables(frame)
 
 
@@ -129,7 +143,7 @@ def _hides_variables(frame: FrameType) -> bool:
 
 
 def module_name(names: dict[str, Any]) -> str | None:
-    """The real name of the module whose globals these are; None at a prompt."""
+    """Return the real name of the module with the globals ``names``; None at a prompt."""
     name = names.get("__name__")
     if name not in MAIN_NAMES:
         return name if isinstance(name, str) else None
@@ -140,7 +154,7 @@ def module_name(names: dict[str, Any]) -> str | None:
 
 
 def _script_name(file: object) -> str | None:
-    """The script's stem; a folder or archive that is run by its ``__main__.py`` gives its own."""
+    """Return the script's stem, or that of the folder or archive whose ``__main__.py`` runs."""
     if not isinstance(file, str) or os.path.basename(file).startswith("<"):
         return None
     folder, base = os.path.split(os.path.abspath(file))
@@ -149,7 +163,7 @@ def _script_name(file: object) -> str | None:
 
 
 def _callers(ignored_object: object) -> Iterator[FrameType]:
-    """Frames of the program, innermost first."""
+    """Yield the frames of the program, innermost first."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         if not _is_ours(frame.f_globals.get("__name__")) and not _initialises(frame, ignored_object):
@@ -164,7 +178,7 @@ def _is_ours(module: object) -> bool:
 
 
 def _initialises(frame: FrameType, obj: object) -> bool:
-    """Whether this is an ``__init__`` of ``obj`` itself."""
+    """Return whether the frame is an ``__init__`` of ``obj``."""
     code = frame.f_code
     if obj is None or code.co_name != "__init__" or not code.co_argcount:
         return False
@@ -172,8 +186,10 @@ def _initialises(frame: FrameType, obj: object) -> bool:
 
 
 def _level(frame: FrameType) -> list[str] | None:
-    """The names between module and variable: none in a module's code, ``Class`` or ``Class.Inner`` in the body of a
-    class; None in functions, and in classes inside them."""
+    """Return the qualified name of the class body that the frame runs, as a list.
+
+    The list is empty at module level. Return None in functions, and in classes inside them.
+    """
     if frame.f_code.co_flags & inspect.CO_OPTIMIZED:
         return None
     if frame.f_locals is frame.f_globals or _hides_variables(frame):
@@ -183,7 +199,10 @@ def _level(frame: FrameType) -> list[str] | None:
 
 
 def _is_first(frame: FrameType, text: str) -> bool:
-    """Whether nothing was named so by this instruction in this run of the module; a reload has a new ``__spec__``."""
+    """Return whether this instruction names its first object in this run of the module.
+
+    A reload of the module counts as another run: it has a new ``__spec__``.
+    """
     names = frame.f_globals
     made, spec = names.setdefault("__distsync_names__", {}), names.get("__spec__")
     before = made.get((text, frame.f_lasti), made)
@@ -192,7 +211,7 @@ def _is_first(frame: FrameType, text: str) -> bool:
 
 
 def _warn(frame: FrameType, reason: str) -> None:
-    """Once per place, as with any warning: the frame's module remembers it."""
+    """Warn once per place, as recorded in the ``__warningregistry__`` of the frame's module."""
     warnings.warn_explicit(
         f'{reason}, so no other process can find this object: give it a name with name="..."',
         UnnamedObjectWarning,

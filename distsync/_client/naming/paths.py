@@ -1,12 +1,14 @@
-"""Paths of znodes: ``<namespace>/<kind>/<name>``, any str as a name.
+"""Paths of znodes: ``<namespace>/<kind>/<name>``, where the name can be any str.
 
-Rules for this file: pure, the standard library only.
+ZooKeeper rejects control characters, surrogates, the private use area U+E000 to U+F8FF, and
+U+FFF0 to U+FFFF. Its Java strings have two surrogates for a character beyond U+FFFF. kazoo drops
+empty parts and rejects ``.`` and ``..``. Names are therefore percent-encoded:
 
-ZooKeeper refuses controls, surrogates, the private area U+E000 to U+F8FF and U+FFF0 to U+FFFF; its Java sees a
-character beyond U+FFFF as two surrogates. kazoo drops empty parts and refuses ``.`` and ``..``. So of a name those
-characters, ``/`` and ``%`` are written as percent and two hex digits for each byte of their UTF-8; the names ``.``,
-``..`` and ``zookeeper`` (reserved) have their first character written so, and the empty name is a lone ``%``.
-Different names have different paths, and `decode_name` finds the name again.
+* These characters, ``/`` and ``%`` are encoded as percent and two hex digits for each UTF-8 byte.
+* In the names ``.``, ``..`` and ``zookeeper`` (reserved) the first character is encoded.
+* The empty name is a single ``%``.
+
+Different names have different paths, and `decode_name` inverts `encode_name`.
 """
 
 from __future__ import annotations
@@ -14,9 +16,9 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-MAX_NAME_BYTES = (
-    1000  # encoded; ZooKeeper has no limit of its own, but paths and child lists must fit its 1 MiB replies
-)
+#: Maximum size in bytes of an encoded name. ZooKeeper has no limit of its own, but paths and lists
+#: of children must fit its 1 MiB replies.
+MAX_NAME_BYTES = 1000
 MAX_PATH_BYTES = 4000
 REFUSED = "\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff\U00010000-\U0010ffff"
 TO_ENCODE = re.compile(f"[%/{REFUSED}]")
@@ -27,13 +29,13 @@ EMPTY = "%"
 
 
 def object_path(namespace: str, kind: str, name: str) -> str:
-    """The znode of the object called ``name``. Raises ValueError for a name that is too long."""
+    """Return the path of the object called ``name``. Raise ValueError if the name is too long."""
     return f"{namespace}/{kind}/{encode_name(name)}"
 
 
 @lru_cache(maxsize=1024)
 def encode_name(name: str) -> str:
-    """``name`` as one part of a path."""
+    """Return ``name`` as one component of a path."""
     encoded = TO_ENCODE.sub(lambda match: _percent(match[0]), name) or EMPTY
     if encoded in RESERVED:
         encoded = _percent(encoded[0]) + encoded[1:]
@@ -44,7 +46,7 @@ def encode_name(name: str) -> str:
 
 
 def decode_name(part: str) -> str:
-    """The name whose path ends in ``part``. Raises ValueError where no name does."""
+    """Return the name that is encoded as ``part``. Raise ValueError if there is none."""
     if part == EMPTY:
         return ""
     name = ENCODED.sub(lambda match: _plain(match[0]), part)
@@ -54,12 +56,12 @@ def decode_name(part: str) -> str:
 
 
 def check_namespace(namespace: str) -> str:
-    """The namespace as paths begin with it: ``/`` alone means no prefix. Raises ValueError where it is no path."""
+    """Return the namespace as a path prefix, "" for ``/``. Raise ValueError if it is invalid."""
     return "" if namespace == "/" else check_path(namespace, "a namespace")
 
 
 def check_path(path: str, label: str = "a path") -> str:
-    """``path``, which ZooKeeper and kazoo take as it is. Raises TypeError, ValueError where they do not."""
+    """Return ``path`` if it is valid for ZooKeeper and kazoo. Raise TypeError or ValueError."""
     if not isinstance(path, str):
         raise TypeError(f"{label} must be a str, not {type(path).__name__}")
     wrong = _wrong_with(path)
@@ -80,7 +82,7 @@ def _wrong_with(path: str) -> str | None:
         return "/zookeeper belongs to ZooKeeper itself"
     refused = NOT_IN_PATH.search(path)
     if refused:
-        return f"ZooKeeper refuses the character U+{ord(refused[0]):04X}"
+        return f"ZooKeeper does not allow the character U+{ord(refused[0]):04X}"
     return None if len(path.encode()) <= MAX_PATH_BYTES else f"it is longer than {MAX_PATH_BYTES} bytes"
 
 

@@ -1,1 +1,1 @@
-"""The ZooKeeper session, over kazoo."""
+"""The ZooKeeper session over kazoo."""

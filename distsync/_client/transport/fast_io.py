@@ -1,21 +1,22 @@
-"""The fast wire: all that is queued goes out in one write, by whoever asked; many answers come with one read.
+"""Fast I/O: the calling thread sends the whole queue in one write, and one read takes many replies.
 
-Rules for this file: it overrides kazoo's insides further than kazoo_client.py does, and so only where `incompatibility`
-finds them as they are known to be; else, or where it is switched off, the connection is kazoo's own.
+This overrides more of kazoo's internals than kazoo_client.py does. It is used only if
+`incompatibility` finds them as expected, and can be disabled.
 
-* kazoo reads each answer with two selects and two reads, and makes an epoll for each select. Here one read takes all
-  that has come; the other half of an answer is waited for as kazoo waits for anything: an unanswered ping ends that.
-* kazoo's thread sends what other threads ask, and has to be woken for it. Here the asking thread sends, unless TLS or a
-  full socket stands in the way. Whoever sends has the lock; so the order of the queue, of the xids, of what is pending
-  and of the bytes is one.
-* kazoo's thread reads what other threads wait for, and has to wake them. Who reads here: reply_reader.py.
-* kazoo waits for room in the socket and reads nothing meanwhile: a server that waits for us to read never makes room.
-  Here what is half sent goes on whenever there is room, while answers are read.
-* kazoo gives a silent server up for an unanswered ping, and pings only who sends nothing. Here it is given up for
-  whatever it has not answered, however much is sent meanwhile.
+* kazoo reads each reply with two selects and two reads, and creates an epoll for each select. Here
+  one read takes all that has arrived. The rest of an incomplete reply is waited for like any other
+  input, and an unanswered ping ends the wait.
+* kazoo's thread sends the requests of other threads, which have to wake it. Here the calling thread
+  sends, unless TLS is used or the socket is full. The sender holds the lock, so that the queue, the
+  xids, the pending requests and the bytes have the same order.
+* kazoo's thread reads the replies that other threads wait for. See reply_reader.py.
+* kazoo does not read while it waits for room in the socket. A server that itself waits for the
+  client to read then never makes room. Here a partial write continues while replies are read.
+* kazoo drops a silent server only after an unanswered ping, and pings only while nothing is sent.
+  Here any overdue reply is enough, even while more is sent.
 
-A signal may interrupt a thread that sends between any two lines. So what is about to be sent is written down first
-(`Outgoing`), and each line after that may be done again, by whoever has the lock next.
+A signal may interrupt a sending thread between any two lines. The bytes to send are therefore
+recorded first (`Outgoing`), and the next holder of the lock can repeat each later line.
 """
 
 from __future__ import annotations
@@ -42,19 +43,19 @@ from distsync._client.transport.reply_reader import HEADER, CallerReadsReplies
 if TYPE_CHECKING:
     import threading
 
-#: What one read takes at most (bytes): some hundreds of answers.
+#: Maximum size in bytes of one read: some hundreds of replies.
 READ_BYTES = 256 * 1024
 
-#: At most so many requests, and about so many bytes of them, go out with one write.
+#: Maximum number of requests in one write, and approximate maximum of their bytes.
 WRITE_REQUESTS, WRITE_BYTES = 1000, 256 * 1024
 
-#: This part of kazoo's read time-out after a request no ping is needed.
+#: Part of kazoo's read timeout during which a request makes a ping unnecessary.
 RECENT = 1 / 8
 
-#: What the socket says if it has no room, or nothing to read.
+#: Errors of a socket that has no room, or nothing to read.
 NOT_NOW = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
-#: The methods that are overridden or relied upon, their parameters, and the names that their code must use.
+#: Methods that are overridden or relied upon: their parameters, and names that their code must use.
 KNOWN: dict[str, tuple[tuple[str, ...], frozenset[str]]] = {
     "_read": (("length", "timeout"), frozenset({"_socket", "recv"})),
     "_read_header": (("timeout",), frozenset({"_read", "ReplyHeader", "deserialize"})),
@@ -77,20 +78,20 @@ KNOWN: dict[str, tuple[tuple[str, ...], frozenset[str]]] = {
 
 
 def incompatibility(handler: type = kazoo.ConnectionHandler, client: type = KazooClient) -> str:
-    """What of kazoo's insides, or the system's, is not as it is known here; empty if all is."""
+    """Return what is unexpected about kazoo or the system; "" if nothing is."""
     for name, (parameters, used) in KNOWN.items():
         function = vars(handler).get(name)
         if not inspect.isfunction(function):
-            return f"there is no {name}"
+            return f"{name} is missing"
         if tuple(inspect.signature(function).parameters)[1:] != parameters:
             return f"{name} has other parameters"
         if not used <= _names_in(function.__code__):
-            return f"{name} does its work otherwise"
+            return f"{name} is implemented differently"
     if not hasattr(select, "poll"):
         return "the system has no poll"
     callback = vars(client).get("_session_callback")
     if not inspect.isfunction(callback) or not {"_notify_pending", "_state"} <= _names_in(callback.__code__):
-        return "the client hears of connections otherwise"
+        return "_session_callback is implemented differently"
     return ""
 
 
@@ -100,25 +101,25 @@ def _names_in(code: Any) -> set[str]:
 
 
 class Outgoing:
-    """Some requests, from when they were chosen until the last byte of them is sent."""
+    """Requests that are chosen to be sent, until their last byte is sent."""
 
     __slots__ = ("taken", "expected", "data", "sent")
 
     def __init__(self, taken: deque[Any], expected: tuple[Any, ...], data: bytes) -> None:
-        #: What is to be taken off the queue still.
+        #: Requests that are still to be removed from the queue.
         self.taken = taken
-        #: What is answered in this order.
+        #: Requests that get a reply, in order, with their xids.
         self.expected = expected
         self.data = data
-        #: How many bytes each write took.
+        #: Number of bytes that each write sent.
         self.sent: list[int] = []
 
 
 class FastWire(CallerReadsReplies):
-    """Beside Connection: how it reads and writes."""
+    """Mixin for KazooConnection: how it reads and writes."""
 
     lock: threading.RLock
-    """Nobody waits who has it."""
+    """Lock of the session, never held during a wait."""
 
     if TYPE_CHECKING:
         _xid: int
@@ -128,12 +129,12 @@ class FastWire(CallerReadsReplies):
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self._outgoing: Outgoing | None = None
-        #: When a request was sent last, and for how long (seconds) that is as good as a ping.
+        #: When a request was last sent, and for how many seconds that replaces a ping.
         self._sent_at, self._recent = 0.0, 0.0
-        #: When the server was asked while it owed no answer, when something came from it, and how long (seconds) it may
-        #: then owe one: kazoo's read time-out, once there is a connection.
+        #: When a request was last sent while no reply was due, when data last arrived, and for how
+        #: many seconds a reply may be overdue (kazoo's read timeout, once connected).
         self._asked_at, self._heard_at, self._patience = 0.0, 0.0, math.inf
-        #: Whether any thread may send: there is a connection, and one write of its socket is one operation of C.
+        #: Whether any thread may send: connected, with a socket whose send is one operation of C.
         self._open = False
 
     # ---- connecting
@@ -145,12 +146,12 @@ class FastWire(CallerReadsReplies):
         self._recent = timeouts[0] / 1000 * RECENT
         self._heard_at, self._patience = monotonic(), timeouts[0] / 1000
         with self.lock:
-            made = type(self._socket)  # not TLS's, nor gevent's, which is no operation of C
+            made = type(self._socket)  # TLS's and gevent's have no send in C
             self._open = made is socket.socket and isinstance(made.send, MethodDescriptorType)
         return timeouts
 
     def broken(self) -> None:
-        """In the connection thread, before anybody is told that the connection went: nothing is sent any more."""
+        """Stop sending. Called in the connection thread, before the lost connection is reported."""
         with self.reader, self.lock:
             self._open = False
             self._outgoing = None
@@ -159,8 +160,10 @@ class FastWire(CallerReadsReplies):
     # ---- waiting, in the connection thread
 
     def wait(self, reads: Any, timeout: float) -> tuple[list[Any], list[Any], list[Any]]:
-        """kazoo's select of what it reads from. What is half sent goes on meanwhile; a server that owes us an answer
-        for too long is given up, but not before we have looked whether it has come."""
+        """Perform kazoo's select for reading, and continue a partial write during it.
+
+        Raise ConnectionDropped if a reply is overdue and the socket has nothing to read.
+        """
         until, wire = monotonic() + timeout, self._socket
         while True:
             away_until = self._yield_socket(until) if self._open else 0.0
@@ -181,23 +184,23 @@ class FastWire(CallerReadsReplies):
             readable = [one for one in reads if found.get(one.fileno(), 0) & ~select.POLLOUT]
             now = monotonic()
             if wire not in readable and now >= self._give_up_at():
-                raise ConnectionDropped(f"no answer for {self._patience:.1f} seconds")
+                raise ConnectionDropped(f"no reply for {self._patience:.1f} s")
             if readable or now >= until:
                 return readable, [], []
 
     def _give_up_at(self) -> float:
-        """When the server will have owed us an answer, and been silent, for too long."""
+        """Return when the connection must be dropped because a reply is overdue."""
         owed = self.client._pending or self._outgoing is not None or self.ping_outstanding.is_set()
         return max(self._asked_at, self._heard_at) + self._patience if owed else math.inf
 
     # ---- reading, in the connection thread
 
     def _read_socket(self, read_timeout: float) -> Any:
-        """All answers that came are given; those that are half there stay until the rest comes."""
+        """Deliver all complete replies. An incomplete one stays in the input."""
         response = None
         if self._try_become_reader():
             try:
-                if not self._is_complete():  # what a caller has left comes before the end of the connection
+                if not self._is_complete():  # replies that a caller has read come before a closed connection
                     self._receive()
                 while response != kazoo.CLOSE_RESPONSE and self._is_complete():
                     if not self._discard_delivered():
@@ -218,17 +221,17 @@ class FastWire(CallerReadsReplies):
                     return
 
     def _is_complete(self) -> bool:
-        """Whether an answer is there, to its last byte."""
+        """Return whether the input begins with a complete reply."""
         have = len(self._input)
         if have < int_struct.size:
             return False
         length = int_struct.unpack_from(self._input)[0]
         if length < HEADER.size:
-            raise ConnectionDropped(f"the server's answer makes no sense: {length} bytes")
+            raise ConnectionDropped(f"malformed reply: {length} bytes")
         return bool(have >= int_struct.size + length)
 
     def _read(self, length: int, timeout: float) -> Any:
-        """What was received already comes first: an answer that is handled is complete."""
+        """Return bytes from the input, which has a complete reply while one is handled."""
         if not self._input:
             return super()._read(length, timeout)
         part = bytes(memoryview(self._input)[:length])
@@ -238,10 +241,10 @@ class FastWire(CallerReadsReplies):
     # ---- writing
 
     def send(self) -> None:
-        """What is queued is sent, now if it can be, else soon. Any thread; never waits."""
+        """Send the queue, now if possible. Callable from any thread; does not block."""
         with self.lock:
             if self._open:
-                with suppress(OSError):  # the connection thread sees it too
+                with suppress(OSError):  # the connection thread gets the error too
                     if self._send_queued() and not self.client._queue:
                         return
         self.wake()
@@ -251,13 +254,13 @@ class FastWire(CallerReadsReplies):
         self._continue_write()
 
     def _continue_write(self) -> None:
-        """In the connection thread. What there is no room for waits for it in `wait`."""
+        """Send the queue in the connection thread. `wait` waits for room in the socket."""
         with self._socket_error_handling():
             if self._send_queued() and self.client._queue:
                 self.wake()
 
     def _write(self, msg: bytes | bytearray, timeout: float) -> None:
-        """kazoo's own messages, while nothing else is half sent. Those before there is a connection are waited for."""
+        """Write kazoo's own messages, waiting for room only before the session is connected."""
         with self._socket_error_handling():
             self._start_write(Outgoing(deque(), (), bytes(msg)))
             while not self._complete_write() and self._patience == math.inf:
@@ -265,10 +268,10 @@ class FastWire(CallerReadsReplies):
 
     def _wait_for_room(self, timeout: float) -> None:
         if not self.handler.select([], [self._socket], [], timeout)[1]:
-            raise self.handler.timeout_exception("socket time-out during write")
+            raise self.handler.timeout_exception("timeout while writing to the socket")
 
     def _send_queued(self) -> bool:
-        """Whether the next requests of the queue are sent; False if there is no room."""
+        """Send the next requests of the queue. Return False if the socket has no room."""
         with self.lock:
             if self._outgoing is not None and not self._complete_write():
                 return False
@@ -276,7 +279,7 @@ class FastWire(CallerReadsReplies):
             return self._outgoing is None or self._complete_write()
 
     def _next_batch(self) -> Outgoing | None:
-        """The next requests; from then on they have their xids."""
+        """Choose the next requests to send, and their xids."""
         self._is_asked()
         taken: deque[Any] = deque(islice(self.client._queue, WRITE_REQUESTS))
         expected, frames, size, xid = [], [], 0, self._xid
@@ -294,13 +297,15 @@ class FastWire(CallerReadsReplies):
         return Outgoing(taken, tuple(expected), b"".join(frames)) if taken else None
 
     def _start_write(self, outgoing: Outgoing) -> None:
-        """It will be sent, before all else."""
+        """Set the bytes to send next."""
         with self.lock:
             self._outgoing = outgoing
 
     def _complete_write(self) -> bool:
-        """Whether nothing is half sent. A thread that was interrupted in any line is followed by one that does all that
-        it had not done."""
+        """Continue the write. Return whether it is complete.
+
+        If interrupted at any line, the next call does what is left.
+        """
         with self.lock:
             outgoing = self._outgoing
             if outgoing is None:
@@ -308,7 +313,8 @@ class FastWire(CallerReadsReplies):
             if not outgoing.sent:
                 self._add_pending(outgoing)
             while (done := sum(outgoing.sent)) < len(outgoing.data):
-                try:  # one operation of C, which no signal can divide: what is sent is known to be
+                # One operation of C, which no signal can divide: all sent bytes are counted.
+                try:
                     outgoing.sent.extend(map(self._socket.send, (outgoing.data[done:],)))
                 except NOT_NOW:
                     return False
@@ -317,20 +323,23 @@ class FastWire(CallerReadsReplies):
             return True
 
     def _send_ping(self, connect_timeout: float) -> None:
-        """kazoo does not know of what other threads sent: a connection that is at work is not pinged, and not given up
-        for an answer that is somewhat late."""
+        """Ping, unless a request was sent recently.
+
+        kazoo does not know the requests of other threads, and would drop the connection if the
+        reply to a needless ping is late.
+        """
         with self.lock:
             if self._outgoing is None and monotonic() - self._sent_at > self._recent:
                 self._is_asked()
                 super()._send_ping(connect_timeout)
 
     def _is_asked(self) -> None:
-        """Something goes out that is to be answered."""
+        """Record the time, if no reply was due so far, because a request is sent now."""
         if not self.client._pending and not self.ping_outstanding.is_set():
             self._asked_at = monotonic()
 
     def _add_pending(self, outgoing: Outgoing) -> None:
-        """From the queue to what is pending. Before the first byte is sent nothing of it can be answered."""
+        """Move requests from the queue to the pending ones, before their first byte is sent."""
         pending, queue = self.client._pending, self.client._queue
         if outgoing.expected:
             self._xid = outgoing.expected[-1][2]
@@ -344,7 +353,7 @@ class FastWire(CallerReadsReplies):
 
 
 def ready(reads: Any, writes: Any, timeout: float | None) -> tuple[list[Any], list[Any], list[Any]]:
-    """kazoo's select of some sockets to read from, or some to write to: those that something can be done with."""
+    """Perform kazoo's select, for sockets either to read from or to write to."""
     poller = select.poll()
     for one in (*reads, *writes):
         poller.register(one, select.POLLOUT if writes else select.POLLIN)

@@ -1,26 +1,25 @@
-"""kazoo's connection, in the few places where we need it otherwise. Works with kazoo 2.8, 2.9 and 2.11.
+"""kazoo's connection, changed where distsync needs it to work differently.
 
-Rules for this file: the only one that overrides kazoo's insides; it knows nothing of steps.
+No other module overrides kazoo's internals, except for fast_io.py, which replaces the reading and
+writing below unless it is disabled. For kazoo 2.8 to 2.11. The reasons:
 
-How it reads and writes is a matter of fast_io.py, unless that is switched off.
-
-* kazoo runs callbacks in two further threads. Ours only fire signals and fill mailboxes, so they run in the
-  connection thread, and a wake-up is one thread switch shorter.
-* kazoo sends one request for each byte that it reads from its wake-up socket, and writes that byte with a send that
-  blocks once some 280 are waiting, for as long as there is no connection. Here a wake-up sends all that is queued,
-  in one write, and the byte is written without blocking.
-* kazoo makes a poller for each write, although the socket nearly always has room.
-* kazoo's thread ends at an answer that makes no sense, or an error number that it does not know.
-* A server that throttles has its connection broken, and is asked anew.
-* kazoo keeps the negotiated time-out to itself, and reports a connection before it has authenticated.
-* kazoo's ``stop`` waits without bound.
-* kazoo's TLS trusts more than it should (tls.py).
+* kazoo runs callbacks in two more threads. Here callbacks only fire signals and fill queues, so
+  they run in the connection thread, which saves a thread switch for each wake-up.
+* kazoo sends one request for each byte that it reads from its wake-up socket. It writes these bytes
+  with a blocking send, which blocks after some 280 of them while there is no connection. Here a
+  wake-up sends the whole queue in one write, and does not block.
+* kazoo creates a poller for each write, although the socket nearly always has room.
+* kazoo's thread ends at a malformed reply, or at an unknown error code.
+* A reply of a throttling server breaks the connection here, and all requests are retried.
+* kazoo does not expose the negotiated timeout, and reports a connection before it is authenticated.
+* kazoo's ``stop`` may block without limit.
+* kazoo's TLS trusts too much (see tls.py).
 """
 
 from __future__ import annotations
 
 import contextlib
-import encodings.idna  # noqa: F401  a thread that looks up a host imports it: a fork meanwhile would leave half of it
+import encodings.idna  # noqa: F401  resolving a host imports it; a fork during that import would break the child
 import logging
 import socket
 import ssl
@@ -45,48 +44,49 @@ from distsync._client.transport.kazoo_errors import unknown_error
 from distsync._client.transport.pending_replies import PendingReply
 from distsync.errors import PayloadTooLargeError
 
-#: The longest that one attempt to reach one host may take (seconds). Less than the 2 s in which a client closes;
-#: more than the second after which a lost SYN is sent again.
+#: Maximum duration in seconds of one attempt to reach one host. Less than the 2 s in which a client
+#: closes; more than the second after which a lost SYN is sent again.
 ATTEMPT_S = 1.5
 
-#: How soon a lost connection is tried again (seconds), and how slow the attempts become: a herd of clients must not
-#: hammer a server that restarts, but none should be late by more than its users notice.
+#: First and longest delay in seconds before a lost connection is retried. Many clients must not
+#: overload a server that restarts, but none should reconnect noticeably late.
 RETRY_S, SLOWEST_RETRY_S = 0.05, 0.5
 
-#: So often in a row a server may hang up on our SASL handshake before the credentials are taken to be wrong.
+#: The credentials are taken to be wrong after this many aborted SASL handshakes in a row.
 SASL_REFUSALS = 3
 
-#: At most so many bytes of requests go out before answers are read again.
+#: Approximate number of bytes of requests that are sent before replies are read again.
 WRITE_BYTES = 256 * 1024
 
-#: A server hangs up on a longer request (jute.maxbuffer), and would again each time that it is sent anew.
+#: Maximum size in bytes of a request (jute.maxbuffer). A server closes the connection at a longer
+#: one, and would do so again at each retry.
 REQUEST_BYTES = 0xFFFFF
 
-#: Of a server that serves nobody who has not proved who he is by a scheme of its choice; kazoo does not know it.
+#: Error code of a server that requires another authentication scheme. Unknown to kazoo.
 AUTHENTICATION_REQUIRED = -124
 
-#: Of a server that has too much to do, and has not done this (THROTTLED_OP). kazoo before 2.10 does not know it.
+#: Error code of an overloaded server that did not execute the request (THROTTLED_OP). Unknown to
+#: kazoo before 2.10.
 THROTTLED = -127
 
-#: The head of a request: length of what follows, xid, opcode.
+#: Header of a request: length of what follows, xid, opcode.
 FRAME = struct.Struct("!iii")
 
-#: What comes of a connection that a server takes, and then hangs up; perhaps before we know that it was taken.
+#: Errors of a connection that a server accepts and then closes, perhaps before the client notices.
 HANG_UPS = (ConnectionDropped, ConnectionResetError, BrokenPipeError)
 SERVER_CLOSED = (
-    ": it hung up, as a server does that has as many connections of this address as it takes (maxClientCnxns), that is "
-    "about to start or to stop, or that expects TLS"
+    ": connection closed by the server (is maxClientCnxns reached, does it expect TLS, or is it starting or stopping?)"
 )
 
 logger = logging.getLogger("distsync.client.kazoo")
 
 
-#: Requests whose reprs tell secrets.
+#: Requests whose reprs contain secrets.
 SECRETS = (Auth, Connect, SASL)
 
 
 def _tells_no_secret(record: logging.LogRecord) -> bool:
-    """kazoo logs credentials and session passwords at its two most talkative levels."""
+    """Return whether the record has no secrets: kazoo logs some at its two lowest levels."""
     arguments = record.args if isinstance(record.args, tuple) else ()
     return "passwd" not in str(record.msg) and not any(isinstance(one, SECRETS) for one in arguments)
 
@@ -98,24 +98,24 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
     """kazoo's handler without its worker threads."""
 
     wire: fast_io.FastWire | None = None
-    """Who waits in his own way."""
+    """The connection, if it waits for its socket in its own way."""
 
     def __init__(self) -> None:
         super().__init__()
         self.spawned: list[OwnThread] = []
 
     def spawn(self, func: Any, *args: Any, **kwargs: Any) -> OwnThread:
-        """As kazoo's, but the thread is known before it begins: a finalizer may run in its first line."""
+        """Start a thread, listed before it runs: a finalizer may run at its first line."""
         thread = OwnThread(target=func, args=args, kwargs=kwargs, daemon=True)
         self.spawned = [one for one in self.spawned if one.is_alive()] + [thread]
         thread.start()
         return thread
 
     def start(self) -> None:
-        """Nothing to start."""
+        """Do nothing: there are no worker threads."""
 
     def stop(self) -> None:
-        """Nothing to stop."""
+        """Do nothing: there are no worker threads."""
 
     def dispatch_callback(self, callback: Any) -> None:
         callback.func(*callback.args)
@@ -128,7 +128,7 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
         return fast_io.ready(reads, writes, timeout)
 
     host = ""
-    """Whom the next connection is meant for; kazoo 2.8 tells the address only."""
+    """Host name for the next connection. kazoo 2.8 passes only the address."""
 
     def create_connection(self, address: tuple[str, int], *args: Any, **options: Any) -> Any:
         seconds = options["timeout"] = min(options.get("timeout") or ATTEMPT_S, ATTEMPT_S)
@@ -140,24 +140,24 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
 
 
 class KazooConnection(kazoo.ConnectionHandler):  # type: ignore[misc]
-    """kazoo's connection thread."""
+    """kazoo's connection and its thread, with the changes listed at the top."""
 
     refusals = 0
-    """Times in a row that a server hung up on our handshake."""
+    """Number of handshakes in a row that a server aborted."""
 
     problem = ""
-    """Why the last attempt to connect failed."""
+    """Why the last attempt to connect failed; empty if it did not."""
 
     sasl_refusals = 0
-    """Times in a row that a server hung up when we said who we are."""
+    """Number of SASL handshakes in a row that a server aborted."""
 
     _xid: int
 
     lock: Any
-    """Of the client: that of its requests."""
+    """The session's lock."""
 
     abandoned = False
-    """Nobody waits for its thread any more, which closes what is left."""
+    """Whether the thread must close its sockets itself when it ends."""
 
     def start(self) -> None:
         super().start()
@@ -171,25 +171,25 @@ class KazooConnection(kazoo.ConnectionHandler):  # type: ignore[misc]
                 self.close()
 
     def wake(self) -> None:
-        """The connection thread looks at the queue. A full pipe wakes it as well."""
-        with contextlib.suppress(BlockingIOError):
+        """Wake the connection thread, which then sends the queue."""
+        with contextlib.suppress(BlockingIOError):  # a full pipe wakes it as well
             self._write_sock.send(b"\0")
 
     def send(self) -> None:
-        """What is queued is sent. Any thread; never waits."""
+        """Send the queue. Callable from any thread; does not block."""
         self.wake()
 
     def read_for(self, replies: Sequence[PendingReply], seconds: float) -> None:
-        """In a thread that is about to wait so long for these answers: it may read them itself."""
+        """Read ``replies`` in the calling thread, if supported."""
 
     def listen(self) -> None:
-        """In a thread that is about to wait for something else."""
+        """Let the connection thread read from now on."""
 
     def stop_reading(self) -> None:
-        """In a thread that was interrupted."""
+        """End the reading of the calling thread, which was interrupted."""
 
     def broken(self) -> None:
-        """In the connection thread, before anybody is told that the connection went."""
+        """Handle a lost connection, in the connection thread, before it is reported."""
 
     def _connect(self, host: str, hostip: str, port: int) -> Any:
         self.client.on_attempt(host, port)
@@ -198,29 +198,35 @@ class KazooConnection(kazoo.ConnectionHandler):  # type: ignore[misc]
             timeouts = super()._connect(host, hostip, port)
         except Exception as error:
             self.refusals += self._socket is not None
-            problem = error.__context__ or error  # kazoo tells a part of it
+            problem = error.__context__ or error  # kazoo's error contains only a part of the message
             self.problem = f"{host}:{port}: {problem}{SERVER_CLOSED if isinstance(problem, HANG_UPS) else ''}"
             raise
         self.refusals, self.problem = 0, ""
-        # kazoo's read time-out is two thirds of what was negotiated, in ms.
+        # kazoo's read timeout is two thirds of the negotiated timeout, in ms.
         self.client.on_session(self.client._session_id, round(timeouts[0] * 1.5))
         return timeouts
 
     def _authenticate_with_sasl(self, host: str, timeout: float) -> None:
-        """A server hangs up on a wrong password, and kazoo then never tries again; but a server that is just stopping
-        hangs up as well."""
+        """Authenticate, and retry a few times if the server closes the connection.
+
+        It does so at a wrong password, for which kazoo would give up, but also when it stops.
+        """
         try:
             super()._authenticate_with_sasl(host, timeout)
-        except (ZookeeperError, SASLException, RuntimeError) as error:  # the last for a code that kazoo does not know
+        # RuntimeError is for a code that kazoo does not know.
+        except (ZookeeperError, SASLException, RuntimeError) as error:
             self.sasl_refusals += 1
             if self.sasl_refusals < SASL_REFUSALS and isinstance(error.__cause__, ConnectionDropped):
-                raise ConnectionDropped("hung up at the SASL handshake") from error
+                raise ConnectionDropped("connection closed by the server at the SASL handshake") from error
             raise AuthFailedError(f"SASL: {error}") from error
         self.sasl_refusals = 0
 
     def _invoke(self, timeout: float, request: Any, xid: int | None = None) -> Any:
-        """kazoo waits for the answer to a handshake until the session is over; a server that was just starting may
-        never give it, and would at the next attempt."""
+        """Perform a request of the handshake with a shorter timeout.
+
+        kazoo waits for the whole session timeout. A server that was just starting may never reply,
+        but does at the next attempt.
+        """
         return super()._invoke(max(timeout / 4, min(timeout, ATTEMPT_S)), request, xid)
 
     def _send_request(self, read_timeout: float, connect_timeout: float) -> None:
@@ -241,10 +247,10 @@ class KazooConnection(kazoo.ConnectionHandler):  # type: ignore[misc]
             self._write(frames, connect_timeout)
 
     def _frame(self, request: Any, reply: Any, xid: int) -> bytes:
-        """The request's bytes. One that no server takes is answered here, and has none."""
+        """Return the request's bytes. An invalid request fails here, and has no bytes."""
         try:
             body = request.serialize()
-        except Exception as error:  # a wrong type somewhere in it
+        except Exception as error:  # an argument of a wrong type
             reply.set_exception(error)
             return b""
         if len(body) + 8 > REQUEST_BYTES:
@@ -256,15 +262,15 @@ class KazooConnection(kazoo.ConnectionHandler):  # type: ignore[misc]
         try:
             return super()._read_socket(read_timeout)
         except RuntimeError as error:
-            raise ConnectionDropped(f"the server's answer makes no sense: {error}") from error
+            raise ConnectionDropped(f"malformed reply: {error}") from error
 
     def _read_response(self, header: Any, buffer: bytes, offset: int) -> Any:
         if header.err == AUTHENTICATION_REQUIRED:
-            raise AuthFailedError("the server wants to know by another scheme who this is")
+            raise AuthFailedError("the server requires another authentication scheme")
         if header.err == THROTTLED:
-            # What was asked behind it may be done, and a sync that begins a connection may be what was not: only all
-            # of it anew, in a while and perhaps by another server, is what was meant.
-            raise ConnectionDropped("the server has too much to do, and wants to be asked later")
+            # Later requests may be executed, and this one may be the sync at the start of the
+            # connection. Only a retry of all of them keeps their order.
+            raise ConnectionDropped("the server throttles requests (THROTTLED_OP)")
         if header.err and header.err not in EXCEPTIONS:
             _, reply, _ = self.client._pending.popleft()
             reply.set_exception(unknown_error(header.err))
@@ -272,7 +278,7 @@ class KazooConnection(kazoo.ConnectionHandler):  # type: ignore[misc]
         return super()._read_response(header, buffer, offset)
 
     def _write(self, message: bytes | bytearray, timeout: float) -> None:
-        """What the socket takes at once is not waited for."""
+        """Write what the socket accepts at once, and only then wait for room."""
         with self._socket_error_handling():
             try:
                 sent = self._socket.send(message)
@@ -282,31 +288,34 @@ class KazooConnection(kazoo.ConnectionHandler):  # type: ignore[misc]
             super()._write(message[sent:], timeout)
 
     def shutdown_socket(self) -> None:
-        """Whatever the connection thread waits for on its socket, it waits no more."""
+        """Shut down the socket, so that the connection thread stops waiting for it."""
         with contextlib.suppress(OSError, AttributeError, ValueError):
             self._socket.shutdown(socket.SHUT_RDWR)
 
     def after_fork_in_child(self) -> None:
-        """In a forked child: our copies of the parent's sockets are closed, which the parent does not notice."""
+        """Close the inherited sockets in a forked child, which the parent does not notice."""
         for one in (self._socket, self._read_sock, self._write_sock):
             with contextlib.suppress(OSError, AttributeError, ValueError):
                 one.close()
 
 
 class FastKazooConnection(fast_io.FastWire, KazooConnection):
-    """The same with a wire of its own."""
+    """The same with distsync's fast I/O."""
 
 
 def connection_class(fast_wire: bool) -> type[KazooConnection]:
-    """Who connects: kazoo, where the fast wire is switched off or does not know this kazoo."""
-    unknown = fast_io.incompatibility() if fast_wire else "it is switched off"
+    """Return the connection class: kazoo's I/O is used if fast I/O is disabled or incompatible."""
+    unknown = fast_io.incompatibility() if fast_wire else "disabled by fast_wire"
     if unknown:
         logger.info("fast I/O disabled, using kazoo's: %s", unknown)
     return KazooConnection if unknown else FastKazooConnection
 
 
 class Kazoo(KazooClient):  # type: ignore[misc]
-    """A kazoo client that is told requests, and tells its sessions. ``lock`` is had by who asks."""
+    """A kazoo client that takes requests as records, and reports its sessions.
+
+    ``lock`` must be held by callers of `enqueue` and `enqueue_first`.
+    """
 
     _connection: KazooConnection
 
@@ -335,24 +344,30 @@ class Kazoo(KazooClient):  # type: ignore[misc]
             handler.wire = self._connection
 
     def enqueue(self, *requests: tuple[Any, Any]) -> None:
-        """They will be sent, in this order; of each one's reply ``set`` or ``set_exception`` is called, in the
-        connection thread, or here if it cannot be sent at all; or ``on_own_answer``, in a thread that waits for it."""
+        """Send the requests, in this order.
+
+        For each, ``set`` or ``set_exception`` of its reply is called in the connection thread, or
+        here if it cannot be sent, or ``on_own_answer`` is called in a thread that waits for it.
+        """
         self._queue.extend(requests)
         self._connection.send()
 
     def read_replies(self, replies: Sequence[PendingReply], seconds: float) -> None:
-        """The calling thread is about to wait so long, for these answers, or for something else if there are none."""
+        """Let the calling thread, which is about to wait for ``replies``, read them itself.
+
+        Without ``replies``, the thread waits for something else.
+        """
         if replies:
             self._connection.read_for(replies, seconds)
         else:
             self._connection.listen()
 
     def stop_reading(self) -> None:
-        """The calling thread was interrupted."""
+        """End the reading of the calling thread, which was interrupted."""
         self._connection.stop_reading()
 
     def enqueue_first(self, request: Any, reply: Any) -> None:
-        """As enqueue, before all that waits: what was asked while the connection broke may be in the queue still."""
+        """Send a request before those that may be queued since the connection broke."""
         self._queue.appendleft((request, reply))
         self._connection.wake()
 
@@ -363,7 +378,7 @@ class Kazoo(KazooClient):  # type: ignore[misc]
 
     @property
     def is_dead(self) -> bool:
-        """Whether the connection thread ended, which it should not."""
+        """Whether the connection thread has ended unexpectedly, or never started."""
         thread = self._connection._connection_routine
         return thread is None or not thread.is_alive()
 
@@ -376,19 +391,21 @@ class Kazoo(KazooClient):  # type: ignore[misc]
 
     @property
     def problem(self) -> str:
-        """Why the last attempt to connect failed."""
+        """Why the last attempt to connect failed; empty if it did not."""
         return str(self._connection.problem)
 
     def end(self, seconds: float, *, flush: bool = True) -> None:
-        """The session is closed, if a server can still be told within half of ``seconds`` (also one that is just
-        being connected to); thread and sockets are gone."""
+        """Close the session, if ``flush``, the connection and its thread.
+
+        The server is notified if it is, or gets, connected within half of ``seconds``.
+        """
         connection = self._connection
-        flush = flush and not connection.connection_closed.is_set()  # else it has ended, or never began
+        flush = flush and not connection.connection_closed.is_set()  # false if it has ended, or never started
         if flush and not self._stopped.is_set():
-            self._live.wait(seconds / 4)  # it may be coming back just now
+            self._live.wait(seconds / 4)  # it may be reconnecting
         self._stopped.set()
         if flush:
-            with contextlib.suppress(OSError, AttributeError):  # somebody else ends it as well, and has come further
+            with contextlib.suppress(OSError, AttributeError):  # a concurrent call may have closed the sockets
                 self.enqueue((CloseInstance, None))
             connection.connection_stopped.wait(seconds / 2)
         connection.shutdown_socket()
@@ -402,12 +419,12 @@ class Kazoo(KazooClient):  # type: ignore[misc]
             connection.close()
 
     def after_fork_in_child(self) -> None:
-        """In a forked child."""
+        """Close the inherited sockets in a forked child."""
         self._connection.after_fork_in_child()
 
 
 def kazoo_options(settings: Settings) -> dict[str, Any]:
-    """The settings that are kazoo's to know."""
+    """Return the settings as arguments of `Kazoo`."""
     options: dict[str, Any] = {"timeout": settings.session_timeout, "fast_wire": settings.fast_wire}
     if settings.tls:
         options |= {

@@ -1,7 +1,4 @@
-"""kazoo's exceptions, translated into ours; nowhere else.
-
-Rules for this file: a translation keeps the original as its cause.
-"""
+"""Translation of kazoo's exceptions, each of which becomes the cause of the new one."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ from kazoo import exceptions as kazoo
 from distsync import errors
 from distsync._protocols.steps import Create, Delete, Request, SetData
 
-#: About one znode: the server answered, and the class says it all.
+#: Errors about one znode.
 ABOUT_A_ZNODE: dict[type[BaseException], Callable[[str], errors.DistsyncError]] = {
     kazoo.NoNodeError: errors.NoNodeError,
     kazoo.NodeExistsError: errors.NodeExistsError,
@@ -22,9 +19,9 @@ ABOUT_A_ZNODE: dict[type[BaseException], Callable[[str], errors.DistsyncError]] 
     kazoo.NoChildrenForEphemeralsError: errors.ChildrenOfEphemeralError,
 }
 
-#: The connection went: the request may or may not have been executed. SessionMoved: the server that we left
-#: answers; the next one knows us. AuthFailed: of what was under way when the server would not have us any more; whoever
-#: waits for the next connection learns why there will be none.
+#: Errors after which the request may or may not have been executed. SessionMoved comes from a
+#: server that the session has left. AuthFailed fails the outstanding requests when the server
+#: rejects the credentials; a call that waits for the next connection then gets the reason.
 CONNECTION_GONE = (
     kazoo.ConnectionLoss,
     kazoo.ConnectionDropped,
@@ -33,7 +30,7 @@ CONNECTION_GONE = (
     kazoo.AuthFailedError,
 )
 
-#: Errors in which a quorum had a hand, so that they prove that the session lives.
+#: Errors in which a quorum took part, so that they prove that the session is alive.
 LEADER_ERRORS = (
     errors.NoNodeError,
     errors.NodeExistsError,
@@ -42,18 +39,18 @@ LEADER_ERRORS = (
     errors.ChildrenOfEphemeralError,
 )
 
-#: What to do about a refusal, by the server's number of it. Older kazoos do not know all of these.
+#: Advice by error code. Older versions of kazoo do not know all of these.
 ADVICE = {
-    -120: "this server keeps its sessions to itself, and so has no ephemeral znodes for them: set "
-    "localSessionsUpgradingEnabled=true, or localSessionsEnabled=false, in zoo.cfg of each server, and restart it",
-    -125: "a quota is used up: remove something, or raise it (setquota of zkCli)",
+    -120: "sessions are local to this server, and cannot have ephemeral znodes: set "
+    "localSessionsUpgradingEnabled=true or localSessionsEnabled=false in zoo.cfg of each server, and restart it",
+    -125: "a quota is exceeded: delete znodes or data, or raise the quota (setquota in zkCli)",
 }
 
 PERMISSIONS: dict[type[Any], str] = {Create: "CREATE", Delete: "DELETE", SetData: "WRITE"}
 
 
 def translate(error: BaseException, request: Request[Any]) -> BaseException:
-    """Our error for what kazoo said about ``request``."""
+    """Return our error for kazoo's ``error`` about ``request``."""
     if isinstance(error, errors.DistsyncError):
         return error
     ours = _ours(error, request)
@@ -77,14 +74,14 @@ def _ours(error: BaseException, request: Request[Any]) -> errors.DistsyncError:
 
 
 def unknown_error(code: int) -> kazoo.ZookeeperError:
-    """The server's error of a number that this kazoo does not know."""
+    """Return an error with a code that this kazoo does not know."""
     error = kazoo.ZookeeperError(f"error {code}")
     error.code = code
     return error
 
 
 def name_of(error: BaseException) -> str:
-    """The server's name of its error, with its number."""
+    """Return the name of the server's error, with its code."""
     code = getattr(error, "code", None)
     name = type(error).__name__.removesuffix("Error")
     return f"{name} ({code})" if code is not None else f"{name}: {error}"

@@ -1,7 +1,4 @@
-"""Steps as kazoo's request records, and kazoo's responses as answers.
-
-Rules for this file: it serializes and converts; it sends nothing and knows no connection.
-"""
+"""Conversion of steps to kazoo's request records, and of kazoo's responses to results of steps."""
 
 from __future__ import annotations
 
@@ -39,14 +36,17 @@ Watcher = Callable[[Any], object]
 
 
 class CreateContainer(wire.Create2):  # type: ignore[misc]
-    """kazoo has no container nodes. The record is create2's, with a flag of its own."""
+    """Request for a container node, which kazoo lacks: create2 with another opcode."""
 
     type = 19
 
 
 class TransactionRequest(namedtuple("TransactionRequest", "operations")):
-    """kazoo's record drops what it does not know: containers, and results that are false. Ours packs many operations
-    in a fraction of the time: a put of many items is one transaction."""
+    """Multi request.
+
+    kazoo's Transaction misreads the results of operations that it does not know, such as the
+    creation of containers, and drops falsy results. It is also slower with many operations.
+    """
 
     type = 14
 
@@ -54,7 +54,7 @@ class TransactionRequest(namedtuple("TransactionRequest", "operations")):
         parts: list[bytes] = []
         before, packed, acls = None, b"", dict[int, bytes]()
         for operation in self.operations:
-            if operation is not before:  # a counter that counts n items is written n times
+            if operation is not before:  # several operations may be one object, which is packed once
                 before, packed = operation, _packed(operation, acls)
             parts.append(packed)
         return b"".join((*parts, wire.multiheader_struct.pack(-1, True, -1)))
@@ -76,7 +76,7 @@ class TransactionRequest(namedtuple("TransactionRequest", "operations")):
 
 
 class MultiRead(namedtuple("MultiRead", "paths")):
-    """kazoo has none."""
+    """MultiRead request, which kazoo lacks."""
 
     type = 22
 
@@ -105,7 +105,7 @@ class MultiRead(namedtuple("MultiRead", "paths")):
 
 
 def _packed(operation: Any, acls: dict[int, bytes]) -> bytes:
-    """An operation of a multi with its header; ``acls``: those that are packed already."""
+    """Return an operation of a multi with its header. ``acls`` caches packed ACLs by id."""
     header = wire.multiheader_struct.pack(operation.type, False, -1)
     if operation.type != wire.Create.type:
         return bytes(header + operation.serialize())
@@ -118,7 +118,7 @@ def _packed(operation: Any, acls: dict[int, bytes]) -> bytes:
 
 
 def _result(kind: int, data: bytes, offset: int) -> tuple[Any, int]:
-    """One result of a multi, and where the next one begins."""
+    """Return one result of a multi, and the offset of the next one."""
     if kind == wire.SetData.type:
         return stat_of(wire.stat_struct.unpack_from(data, offset)), offset + wire.stat_struct.size
     if kind in CREATES:
@@ -134,14 +134,14 @@ CREATES = (wire.Create.type, wire.Create2.type, CreateContainer.type)
 
 
 class Translator:
-    """Requests with the client's ACLs."""
+    """Converts requests to kazoo's records, with the client's ACLs."""
 
     def __init__(self, access: Access) -> None:
         self._access = access
         self.containers = True
 
     def record(self, request: Request[Any], watcher: Watcher | None) -> Any:
-        """kazoo's record of ``request``."""
+        """Return kazoo's record for ``request``."""
         return RECORDS[type(request)](self, request, watcher)
 
     def create(self, request: Create, inside: bool) -> Any:
@@ -196,7 +196,7 @@ ANSWERS: dict[type[Any], Callable[[Any], Any]] = {
 
 
 def answer(request: Request[Any], response: Any) -> Any:
-    """The answer to ``request``; raises what the server refused."""
+    """Return the result of ``request``, or raise the error of a failed multi."""
     if isinstance(request, Multi):
         return _results(request, response)
     if isinstance(request, GetEach):
@@ -208,7 +208,7 @@ def answer(request: Request[Any], response: Any) -> Any:
 
 
 def _results(request: Multi, results: list[Any]) -> tuple[Any, ...]:
-    """The operation that failed is the one that was not merely rolled back or skipped because of another."""
+    """Return the results of the operations, or raise the error of the one that failed."""
     failed = [index for index, result in enumerate(results) if isinstance(result, Exception)]
     if not failed:
         return tuple(results)
@@ -216,6 +216,7 @@ def _results(request: Multi, results: list[Any]) -> tuple[Any, ...]:
 
 
 def _refusal(request: Multi, results: list[Any], failed: list[int]) -> BaseException:
+    # The operation that failed by itself, and was not just rolled back or skipped.
     index = next((place for place in failed if not isinstance(results[place], ROLLED_BACK_ERRORS)), failed[0])
     error = translate(results[index], request.operations[index])
     error.index = index  # type: ignore[attr-defined]

@@ -1,8 +1,8 @@
-"""What was asked and is to be answered: one PendingReply per request on the wire, one Batch per step.
+"""Outstanding requests: one PendingReply for each request, one Batch for each step.
 
-Rules for this file: pure. kazoo calls ``set`` or ``set_exception`` in its connection thread, so nothing here waits
-or takes a lock; the first answer counts. A thread that reads the answers to its own batch may be interrupted in any
-line of this file: nobody waits for that batch then.
+kazoo calls ``set`` or ``set_exception`` in its connection thread, so nothing here blocks. The first
+outcome counts. A thread that reads the replies to its own batch may be interrupted at any line;
+that batch then has no waiter any more.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from distsync._protocols.steps import Request
 
 
 class Outcome(NamedTuple):
-    """How something ended: with a value, or with an error."""
+    """A value, or an error."""
 
     value: Any = None
     error: BaseException | None = None
 
 
 class PendingReply:
-    """The answer to one request, when it comes. Stands in for kazoo's AsyncResult, without its thread."""
+    """The reply to one request. Replaces kazoo's AsyncResult."""
 
     __slots__ = ("request", "outcome", "sent_at", "session_id", "_answered", "_on_response")
 
@@ -34,7 +34,7 @@ class PendingReply:
         self._on_response: Callable[[PendingReply, Any, BaseException | None], None] | None = None
 
     def on_response(self, callback: Callable[[PendingReply, Any, BaseException | None], None]) -> None:
-        """Who is to make an outcome of kazoo's response."""
+        """Set the callback that turns kazoo's response into an outcome, and settles the reply."""
         self._on_response = callback
 
     def set(self, response: Any = None) -> None:
@@ -46,20 +46,21 @@ class PendingReply:
             self._on_response(self, None, error)
 
     def settle(self, outcome: Outcome) -> None:
-        """This is the outcome, unless there is one."""
+        """Set the outcome, unless there is one."""
         if self.outcome is None:
             self.outcome = outcome
-            # Told once, and the batch let go: what was asked is freed at once, its watch with it.
+            # Called once, and dropped with its reference to the batch, so that the requests and
+            # their watches are freed at once.
             answered, self._answered = self._answered, _already_answered
             answered()
 
 
 def _already_answered() -> None:
-    """Who waits for the reply knows it already."""
+    """Do nothing: the batch already counts this reply."""
 
 
 class Batch:
-    """Requests that were sent together; ``wake`` is called once all are answered."""
+    """Requests that were sent together; ``wake`` is called once all replies are settled."""
 
     __slots__ = ("replies", "_open", "_wake")
 
@@ -69,7 +70,7 @@ class Batch:
         self.replies = [PendingReply(request, self._one_answered) for request in requests]
 
     def _one_answered(self) -> None:
-        # list.pop is one operation, whichever threads the answers come in.
+        # list.pop is atomic; replies may be settled in several threads.
         if self._open:
             self._open.pop()
         if not self._open:
@@ -77,6 +78,6 @@ class Batch:
 
     @property
     def outcomes(self) -> list[Outcome] | None:
-        """None until all are answered."""
+        """The outcomes of all requests; None until all are settled."""
         outcomes = [reply.outcome for reply in self.replies if reply.outcome is not None]
         return outcomes if len(outcomes) == len(self.replies) else None

@@ -1,18 +1,21 @@
-"""Who reads: the connection thread, or the thread that waits for an answer.
+"""Replies are read by the thread that waits for them, instead of the connection thread.
 
-Rules for this file: half of the fast wire, and used with it only (fast_io.py).
+In kazoo the connection thread reads all replies and wakes the waiting threads. That takes two
+thread switches for each round trip, which cost more than the server does. Here a thread that waits
+for a reply reads it itself, if nothing else is outstanding. While it reads, and for a moment after,
+the connection thread leaves the socket alone. Data that is not a reply to the calling thread (events,
+pings, other threads' replies) is left in the input buffer, and the connection thread is woken. The
+connection thread always reads replies that take longer than a moment, and all replies over TLS.
 
-kazoo's connection thread reads all answers, and wakes who waits: two switches of threads for each round trip, which
-cost more than the server does. Here a thread that waits for an answer reads it itself, if nothing else is under way,
-and the connection thread stays away from the socket meanwhile, and for a moment after. What is no answer to that thread
-(events, pings, other threads' answers) it leaves where it is, and tells the connection thread. A round trip that takes
-longer than a moment, and TLS, are the connection thread's in any case.
+A signal may interrupt a calling thread between any two lines, unlike the connection thread.
+Invariant: the next reader can repeat each line.
 
-A signal may interrupt a thread that reads between any two lines, which nothing does to the connection thread. So each
-line may be done again, by whoever reads next: bytes go from the socket to the input in one operation of C; an answer is
-given first, which counts once; then it is written down as given; then it is taken from what is pending and from the
-input, if it is still there. An answer on which more depends (what lapsed must be told) is left to the connection
-thread.
+* Bytes move from the socket to the input buffer in one operation of C.
+* A reply is first delivered (only the first delivery counts), then recorded as delivered, then
+  removed from the pending requests and from the input, if it is still there.
+* A reply that reveals a lapsed lease is left to the connection thread.
+
+This is the reading half of fast_io.py, and is used only with it.
 """
 
 from __future__ import annotations
@@ -33,26 +36,27 @@ if TYPE_CHECKING:
 
     from distsync._client.transport.pending_replies import PendingReply
 
-#: For so long (seconds) after a caller has read, the connection thread leaves it to callers; events wait so long too.
+#: How long, in seconds, the connection thread leaves the socket to callers after one has read from
+#: it. Events may be delayed by as much.
 CALLER_READ_WINDOW_S = 0.001
 
-#: So long (seconds) a caller waits for what he reads himself.
+#: Maximum wait in seconds of a caller that reads its replies itself.
 PATIENCE_S = 0.02
 
-#: What a caller reads at once (bytes).
+#: Maximum number of bytes that a caller reads at once.
 READ_BYTES = 64 * 1024
 
-#: The head of an answer: xid, zxid, error.
+#: Header of a reply: xid, zxid, error.
 HEADER = struct.Struct("!iqi")
 
 CHILDREN = (GetChildren, GetChildren2)
 
-#: Errors that the connection thread sees to: UNIMPLEMENTED, THROTTLED_OP.
+#: Errors that only the connection thread handles: UNIMPLEMENTED, THROTTLED_OP.
 NOT_HERE = (UnimplementedError.code, -127)
 
 
 class CallerReadsReplies(kazoo.ConnectionHandler):  # type: ignore[misc]
-    """Beside FastWire: who reads what it receives."""
+    """Mixin for FastWire that lets callers read their own replies."""
 
     if TYPE_CHECKING:
         _open: bool
@@ -65,19 +69,20 @@ class CallerReadsReplies(kazoo.ConnectionHandler):  # type: ignore[misc]
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        #: Had by who reads from the connection, and gives what it read. The connection thread never waits for it while
-        #: there is a connection.
+        #: Held by the thread that reads from the connection and delivers what it reads. While
+        #: connected, the connection thread never blocks on it.
         self.reader = threading.RLock()
         self._input = bytearray()
-        #: The xid of the last answer that a caller gave; it may be pending, and in the input, still.
+        #: Xid of the last reply that a caller delivered. It may still be in the pending requests
+        #: and in the input.
         self._given: int | None = None
-        #: Until when the connection thread stays away from the socket, and whether it does.
+        #: Until when the connection thread leaves the socket to callers, and whether it does now.
         self._away_until, self._is_away = 0.0, False
 
     # ---- in a thread that waits
 
     def read_for(self, replies: Sequence[PendingReply], seconds: float) -> None:
-        """Who waits for these answers reads them, if they come in a moment and nothing else is to be read."""
+        """Read ``replies`` in this thread, if they arrive soon and no others are pending."""
         pending = self.client._pending
         if self._open and self._outgoing is None and len(pending) <= len(replies) and not self._is_reader:
             try:
@@ -89,13 +94,16 @@ class CallerReadsReplies(kazoo.ConnectionHandler):  # type: ignore[misc]
             self.listen()
 
     def listen(self) -> None:
-        """The connection thread reads, from now on."""
+        """Let the connection thread read from now on."""
         self._away_until = 0.0
         if self._is_away:
             self._call()
 
     def stop_reading(self) -> None:
-        """The calling thread reads no more. What it has read and not given does not show at the socket any more."""
+        """End the reading of the calling thread.
+
+        The connection thread is woken if input is left, because the socket does not show it.
+        """
         with suppress(RuntimeError):
             self.reader.release()
         if self._input:
@@ -103,22 +111,22 @@ class CallerReadsReplies(kazoo.ConnectionHandler):  # type: ignore[misc]
             self._call()
 
     def _call(self) -> None:
-        """The connection thread looks; if it has not ended meanwhile."""
+        """Wake the connection thread, if it has not ended."""
         with suppress(OSError, AttributeError):
             self.wake()
 
     @property
     def _is_reader(self) -> bool:
-        """Whether it is the calling thread that reads, in the midst of which a signal or a finalizer came."""
+        """Whether the calling thread is already reading, under a signal handler or a finalizer."""
         return bool(self.reader._is_owned())  # type: ignore[attr-defined]
 
     def _read_own_replies(self, replies: Sequence[PendingReply], seconds: float) -> None:
-        if not self._open:  # it broke before we were the reader; now it cannot without us
+        if not self._open:  # it broke before this thread became the reader; from now on it cannot
             return
         until = monotonic() + seconds
         self._away_until = until + CALLER_READ_WINDOW_S
         wire, poller = self._socket, select.poll()
-        with suppress(OSError, ValueError):  # it is being closed; the connection thread sees to that
+        with suppress(OSError, ValueError):  # the socket is being closed, which the connection thread handles
             poller.register(wire, select.POLLIN)
             while replies[-1].outcome is None:
                 if not poller.poll(max(0.0, until - monotonic()) * 1000):
@@ -134,11 +142,11 @@ class CallerReadsReplies(kazoo.ConnectionHandler):  # type: ignore[misc]
             self._away_until = monotonic() + CALLER_READ_WINDOW_S
 
     def _has_answer(self) -> bool:
-        """Whether there is one, to its last byte, that makes sense."""
+        """Whether the input begins with a complete and plausible reply."""
         return len(self._input) >= int_struct.size + HEADER.size and len(self._input) >= self._length() > HEADER.size
 
     def _deliver(self, replies: Sequence[PendingReply]) -> bool:
-        """Whether what is next is an answer to these, and given."""
+        """Deliver the next reply if it is one of ``replies``. Return whether it was delivered."""
         xid, zxid, error = HEADER.unpack_from(self._input, int_struct.size)
         client = self.client
         if not client._pending:
@@ -173,7 +181,7 @@ class CallerReadsReplies(kazoo.ConnectionHandler):  # type: ignore[misc]
     # ---- in any thread that reads
 
     def _discard_delivered(self) -> bool:
-        """Whether what is next has been given; it is gone then."""
+        """Remove the next reply from the input if it was delivered. Return whether it was."""
         delivered = self._given
         if delivered is None or HEADER.unpack_from(self._input, int_struct.size)[0] != delivered:
             return False
@@ -184,13 +192,13 @@ class CallerReadsReplies(kazoo.ConnectionHandler):  # type: ignore[misc]
         return True
 
     def _length(self) -> int:
-        """Of what is next, with what says how long it is."""
+        """Return the size in bytes of the next reply, with its length field."""
         return int(int_struct.size + int_struct.unpack_from(self._input)[0])
 
     # ---- in the connection thread
 
     def _yield_socket(self, until: float) -> float:
-        """Until when nothing is read here, before ``until``; 0.0: it is."""
+        """Return when to read from the socket, at most ``until``; 0.0 for now."""
         self._is_away = True
         until = min(until, self._away_until)
         if self._outgoing is None and monotonic() < until:
@@ -199,14 +207,15 @@ class CallerReadsReplies(kazoo.ConnectionHandler):  # type: ignore[misc]
         return 0.0
 
     def _try_become_reader(self) -> bool:
-        """Nobody else reads, until ``stop_reading``."""
+        """Become the only reader, until ``stop_reading``. Return False if a caller is reading."""
         if self.reader.acquire(blocking=False):
             return True
         self._is_away, self._away_until = True, monotonic() + CALLER_READ_WINDOW_S
-        return self.reader.acquire(blocking=False)  # who had it may have looked before whether we are away
+        # The last reader may have checked _is_away before it was set, and then wakes nobody.
+        return self.reader.acquire(blocking=False)
 
     def _has_undelivered(self) -> bool:
-        """Whether a caller has read what is to be given here."""
+        """Return whether a caller has read input that this thread must deliver."""
         if not self._input or not self.reader.acquire(blocking=False):
             return False
         try:
@@ -215,7 +224,7 @@ class CallerReadsReplies(kazoo.ConnectionHandler):  # type: ignore[misc]
             self.reader.release()
 
     def _begin_anew(self) -> None:
-        """Nothing of an earlier connection is left."""
+        """Discard the state of an earlier connection."""
         with self.reader:
             self._input.clear()
             self._given = None

@@ -1,12 +1,13 @@
-"""The link: one ZooKeeper session over kazoo, from the requests of steps to their answers.
+"""ZooKeeper session over kazoo: sends the requests of steps, and settles their replies.
 
-Rules for this file: it knows kazoo, steps and the lease; no protocol, deadline or user. Three kinds of threads come
-here: callers that submit, kazoo's connection thread with answers and news, the keeper. The one lock guards the state
-together with the queue that goes with it; nothing waits while it is held, and no answer is lost between two states:
+It is used by three kinds of threads: callers, kazoo's connection thread and the client's background
+thread. One lock guards the connection state together with the queue that belongs to it. It is never
+held during a wait, and no reply is lost when the state changes:
 
-* connected: requests go into kazoo's queue, and kazoo answers each, at the latest with the connection's loss.
-* else: they are kept here, bound to the session they were meant for. The next connection sends them in order; if
-  that is another session, they fail.
+* While connected, requests go into kazoo's queue. kazoo answers each of them, at the latest when
+  the connection is lost.
+* Otherwise requests wait here, bound to the current session. The next connection sends them in
+  order. If it belongs to another session, they fail.
 """
 
 from __future__ import annotations
@@ -31,16 +32,17 @@ from distsync._client.transport.watch_table import WatchTable
 from distsync._protocols.steps import Create, Delete, Multi, Request, SessionInfo, SetData, Signal, Sync
 from distsync.errors import ClientClosedError, ConfigurationError, SessionLostError
 
-#: An answer to one of these proves that the session lived when it was sent (lease/lease_clock.py).
+#: Requests whose replies prove that the session was alive when they were sent (see lease_clock.py).
 PROOFS = (Create, Delete, SetData, Multi, Sync)
 
-#: A server that hangs up on so many handshakes in a row, after our session's time has passed, has older data than
-#: we have seen (it was restored, or wiped). kazoo would ask it for ever.
+#: The session is replaced after this many refused handshakes in a row, if its timeout has passed.
+#: The server then has older data than this client has seen (it was restored, or wiped), and kazoo
+#: would retry forever.
 REFUSALS = 3
 
 
 class ZooKeeperSession:
-    """One session after another."""
+    """The client's ZooKeeper session, and those that replace it after its end."""
 
     def __init__(
         self,
@@ -78,7 +80,7 @@ class ZooKeeperSession:
     # ---- towards the server
 
     def start(self, hosts: str, auth: Sequence[tuple[str, str]]) -> None:
-        """The connection is being made; from now on it is kept up."""
+        """Start to connect, and to reconnect whenever the connection is lost."""
         reports = (self._on_attempt, self._on_session, self.lock)
         options = {"hosts": hosts, "auth_data": _auth_data(auth), "on_own_answer": self._on_own_answer, **self._options}
         kazoo = Kazoo(*reports, **options)
@@ -87,27 +89,27 @@ class ZooKeeperSession:
                 return
             self._kazoo, self._address = kazoo, (hosts, auth)
             kazoo.add_listener(lambda state: self._on_kazoo_state(kazoo, state))
-            kazoo.start_async()  # in here: who closes meanwhile finds it started
+            kazoo.start_async()  # under the lock, so that a concurrent close() finds it started
 
     @property
     def hosts(self) -> str:
-        """Where the servers are looked for; empty while the embedded one is not found yet."""
+        """Addresses of the servers; empty until the embedded server is found."""
         return self._address[0]
 
     @property
     def problem(self) -> str:
-        """Why there is no connection, as far as the last attempt told."""
+        """Why the last attempt to connect failed; empty if it did not."""
         return self._kazoo.problem if self._kazoo is not None else ""
 
     @property
     def client_id(self) -> tuple[int, bytes] | None:
-        """Id and password of the session."""
+        """Id and password of the session, or None."""
         return self._kazoo.client_id if self._kazoo is not None else None
 
     def move(self, hosts: str, auth: Sequence[tuple[str, str]]) -> None:
-        """The server may be found elsewhere now."""
+        """Use other addresses, unless connected."""
         kazoo = self._kazoo
-        if kazoo is not None and kazoo.is_dead and not self.was_connected:  # it could not be started
+        if kazoo is not None and kazoo.is_dead and not self.was_connected:  # its thread could not be started
             kazoo.end(0.0, flush=False)
             kazoo = None
         if kazoo is None:
@@ -118,7 +120,7 @@ class ZooKeeperSession:
             kazoo.set_hosts(hosts)
 
     def submit(self, requests: Sequence[Request[Any]], wake: Callable[[], object]) -> Batch:
-        """They are sent, in this order, as soon as there is a connection."""
+        """Send the requests in this order, as soon as there is a connection."""
         batch = Batch(requests, wake)
         with self.lock:
             self._requests.update(type(request).__name__ for request in requests)
@@ -127,7 +129,7 @@ class ZooKeeperSession:
         return batch
 
     def send_heartbeat(self, wake: Callable[[], object]) -> Batch:
-        """An empty write that asks for a proof, and is counted apart."""
+        """Send an empty write, whose reply is a proof. It is counted separately."""
         batch = Batch((Sync("/"),), wake)
         with self.lock:
             self.heartbeats += 1
@@ -154,42 +156,47 @@ class ZooKeeperSession:
         self._kazoo.enqueue(*[(self._prepare(reply), reply) for reply in replies])
 
     def _send_first(self, reply: PendingReply) -> None:
-        """The server behind a new connection may know less than the one before, and not even what we wrote without
-        hearing of it."""
+        """Send ``reply`` before all other requests."""
         assert self._kazoo is not None
         reply.on_response(self._on_response)
         self._kazoo.enqueue_first(self._prepare(reply), reply)
 
     def _prepare(self, reply: PendingReply) -> Any:
-        """What is sent, now, for this reply."""
+        """Stamp ``reply`` with the time and the session, and return the record to send."""
         reply.session_id = self._session_id
         reply.sent_at = lease_clock()
         return self._translator.record(reply.request, self.watches.arm(reply.request))
 
     def read_replies(self, replies: Sequence[PendingReply], seconds: float) -> None:
-        """The calling thread is about to wait so long, for these answers, or for something else if there are none."""
+        """Let the calling thread, which is about to wait for ``replies``, read them itself.
+
+        Without ``replies``, the thread waits for something else.
+        """
         if self._kazoo is not None:
             self._kazoo.read_replies(replies, seconds)
 
     def stop_reading(self) -> None:
-        """The calling thread was interrupted."""
+        """End the reading of the calling thread, which was interrupted."""
         if self._kazoo is not None:
             self._kazoo.stop_reading()
 
     def withdraw(self, batch: Batch) -> None:
-        """What of it was not sent yet will not be."""
+        """Do not send the requests of ``batch`` that have not been sent yet."""
         with self.lock:
             if self._waiting:
                 self._waiting = [reply for reply in self._waiting if reply not in batch.replies]
 
     def _on_response(self, reply: PendingReply, response: Any, error: BaseException | None) -> None:
-        """In kazoo's connection thread, in which an exception would end the connection."""
+        """Settle ``reply`` in kazoo's connection thread, which an exception would end."""
         if not (isinstance(error, UnimplementedError) and self._retry_plainly(reply)):
             self._complete(reply, response, error, self._holds.expire)
 
     def _on_own_answer(self, reply: PendingReply, response: Any, error: BaseException | None) -> bool:
-        """In a thread that waits for it, and may be interrupted in any line, which is then done again. False: it is to
-        be given in the connection thread, for something has lapsed."""
+        """Settle ``reply`` in the thread that waits for it. Repeatable if interrupted at any line.
+
+        Return False if the lease has run out. The connection thread must then settle the reply,
+        and ends the holds.
+        """
         if len(self._holds) and lease_clock() >= self._lease.valid_until:
             return False
         self._complete(reply, response, error)
@@ -218,7 +225,7 @@ class ZooKeeperSession:
             return Outcome(error=refused)
 
     def _retry_plainly(self, reply: PendingReply) -> bool:
-        """A server without container nodes gets plain ones."""
+        """Retry without the container flag if it was set. Return whether ``reply`` is retried."""
         if not (isinstance(reply.request, Create) and reply.request.container and self._translator.containers):
             return False
         self._translator.containers = False
@@ -226,21 +233,21 @@ class ZooKeeperSession:
             self._enqueue(reply)
         return True
 
-    # ---- news, in kazoo's connection thread
+    # ---- callbacks, in kazoo's connection thread
 
     def _on_attempt(self, host: str, port: int) -> None:
-        """Before the handshake, and before any credential is shown."""
+        """Check the server before the handshake, which sends credentials."""
         if not self.is_genuine(host, port):
-            raise ConnectionDropped(f"the server looked for is not, or not yet, at {host}:{port}")
+            raise ConnectionDropped(f"no embedded server of this user listens at {host}:{port}")
         self._attempt_at = lease_clock()
 
     def _on_session(self, session_id: int, timeout_ms: int) -> None:
-        """Connected and authenticated."""
+        """Begin or resume a session that is connected and authenticated."""
         is_new = session_id != self._session_id
         if is_new:
             self._end_session()
             self._lease.begin(session_id, timeout_ms / 1000, self._attempt_at)
-        self._holds.expire(lease_clock())  # by the time-out that it was held under
+        self._holds.expire(lease_clock())  # by the old timeout, under which they were held
         self._lease.renegotiate(timeout_ms / 1000)
         with self.lock:
             if self.state is ConnectionState.CLOSED:
@@ -250,17 +257,19 @@ class ZooKeeperSession:
             self.was_connected, self.lost_since = True, None
             self.state = ConnectionState.CONNECTED
             waiting, self._waiting = self._waiting, []
+            # The new server may lag behind the previous one, even behind our own writes whose
+            # replies were lost.
             self._send_first(Batch((Sync("/"),), _nobody).replies[0])
             self._send(waiting)
         self._notify_state()
 
     def _on_kazoo_state(self, kazoo: Kazoo, state: str) -> None:
-        """The connection went, or the session with it. (That it came is known only after authentication.)"""
+        """Handle a lost connection or session. `_on_session` handles a connected one."""
         if kazoo is not self._kazoo or state == KazooState.CONNECTED:
             return
         if kazoo.client_state == KeeperState.AUTH_FAILED:
             schemes = ", ".join(scheme for scheme, _ in self._address[1])
-            self.fail(ConfigurationError("auth", schemes, "the server refused these credentials, or wants others"))
+            self.fail(ConfigurationError("auth", schemes, "the server refused these credentials, or requires others"))
         self._disconnected(ConnectionState.LOST if state == KazooState.LOST else ConnectionState.SUSPENDED)
 
     def _disconnected(self, state: ConnectionState) -> None:
@@ -279,7 +288,7 @@ class ZooKeeperSession:
         self._notify_state()
 
     def _end_session(self) -> None:
-        """The ephemerals of the session are gone, its watches too, and what was to be sent in it will not be."""
+        """End the session: its holds are lost, its watches fire, and its unsent requests fail."""
         with self.lock:
             ended, self._session_id = self._session_id, None
             orphaned = [reply for reply in self._waiting if reply.session_id is not None]
@@ -292,13 +301,13 @@ class ZooKeeperSession:
         self.watches.fire_all()
 
     def _notify_state(self) -> None:
-        with self.lock:  # of two threads that tell at once each has its own to fire
+        with self.lock:  # two concurrent calls each take their own signal
             changes, self.changes = self.changes, Signal()
         changes.fire()
         self._on_change()
 
     def fail(self, failure: Exception) -> None:
-        """There will be no connection: everybody who waits for one learns why."""
+        """Fail all requests that wait for a connection, because there will be none."""
         with self.lock:
             self.failure = failure
             waiting, self._waiting = self._waiting, []
@@ -306,10 +315,10 @@ class ZooKeeperSession:
             reply.settle(Outcome(error=failure))
         self._notify_state()
 
-    # ---- the keeper's
+    # ---- for the background thread
 
     def session(self) -> SessionInfo | None:
-        """The connected session; raises if there will be none."""
+        """Return the session if connected; None if not. Raise if it will never be connected."""
         if self.info is None and self.closing:
             raise ClientClosedError("a connection")
         if self.info is None and self.failure is not None:
@@ -317,8 +326,11 @@ class ZooKeeperSession:
         return self.info
 
     def is_stuck(self, now: float) -> bool:
-        """Whether kazoo will never connect again by itself, and the session is over on the servers too: only then
-        does the next one's first answer say what became of this one's last requests."""
+        """Return whether the session must be replaced, because kazoo will never reconnect it.
+
+        Wait until it has expired on the servers too. Only then do reads of the next session show
+        how the last requests of this one ended.
+        """
         kazoo = self._kazoo
         if kazoo is None or self.info is not None or self.lost_since is None or self.failure is not None:
             return False
@@ -326,8 +338,11 @@ class ZooKeeperSession:
         return timeouts > 1.5 if kazoo.is_dead else timeouts > 1 and kazoo.refusals >= REFUSALS
 
     def give_up_session(self, now: float) -> None:
-        """A connection that is away for longer than the session may live is shown as lost: nothing that was held is.
-        Should the servers have been away too, the session goes on when they are back, with nothing held."""
+        """Change the state to LOST if the connection has been lost for the session timeout.
+
+        All holds have ended by then. If the servers were down as well, the session may still be
+        resumed, without holds.
+        """
         with self.lock:
             since = self.lost_since
             if self.state is not ConnectionState.SUSPENDED or since is None or (now - since) * 1000 <= self._timeout_ms:
@@ -336,7 +351,7 @@ class ZooKeeperSession:
         self._notify_state()
 
     def restart(self) -> None:
-        """A new session, with no memory of the earlier one."""
+        """Replace the session by a new one."""
         kazoo, self._kazoo = self._kazoo, None
         assert kazoo is not None
         kazoo.end(0.2, flush=False)
@@ -348,7 +363,7 @@ class ZooKeeperSession:
             return ClientStatistics(dict(self._requests), self._round_trips, self.heartbeats, self.watches.events)
 
     def begin_close(self) -> None:
-        """Nobody waits for a connection any more; what can still be done over the present one can."""
+        """Fail all requests that wait for a connection. Those on the current one can still end."""
         with self.lock:
             self.closing = True
             waiting, self._waiting = self._waiting, []
@@ -356,38 +371,38 @@ class ZooKeeperSession:
         self._notify_state()
 
     def close(self, seconds: float) -> None:
-        """The session is closed."""
+        """Close the session, within ``seconds``."""
         with self.lock:
             self.state = ConnectionState.CLOSED
             self.info = None
         kazoo = self._kazoo
         if kazoo is not None:
             kazoo.end(seconds)
-            self._kazoo = None  # not before: who is interrupted closes again
+            self._kazoo = None  # last, so that a close that is interrupted can be repeated
         self._lease.end()
         self.watches.fire_all()
         self._notify_state()
 
     def is_current_thread(self) -> bool:
-        """Whether this is kazoo's connection thread, which nothing may wait in."""
+        """Return whether this is kazoo's connection thread, in which nothing may block."""
         return self._kazoo is not None and self._kazoo.is_current_thread()
 
     def after_fork_in_child(self) -> None:
-        """In a forked child: nothing here is ours."""
+        """Close the inherited sockets in a forked child."""
         if self._kazoo is not None:
             self._kazoo.after_fork_in_child()
 
 
 def _auth_data(auth: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
-    """What is told to a server as it is; SASL is a talk of its own, which kazoo is configured for."""
+    """Return the credentials for ZooKeeper's auth packet. SASL is configured in kazoo instead."""
     return [(scheme, credential) for scheme, credential in auth if scheme != "sasl"]
 
 
 def _refuse(replies: Sequence[PendingReply]) -> None:
-    """The client is closed."""
+    """Fail the requests because the client is closed."""
     for reply in replies:
         reply.settle(Outcome(error=ClientClosedError(f"{type(reply.request).__name__} {reply.request.path}")))
 
 
 def _nobody() -> None:
-    """Nobody waits for it."""
+    """Ignore the result."""

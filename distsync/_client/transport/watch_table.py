@@ -1,10 +1,9 @@
-"""The watch table: who waits for a change of which znode.
+"""Watch table: the signals that wait for a change of a znode.
 
-Rules for this file: pure; it knows paths and signals, and kazoo only as the one who calls ``WatchCallback``.
-
-kazoo keeps a set of callables per path and drops them all at a disconnect. So each (kind, path) has one callable,
-equal to every other one made for it: 10,000 waits leave one watch. And the table fires its signals by itself at a
-disconnect and when the session ends. A watch that nobody refers to any more is forgotten.
+kazoo keeps a set of callables for each path, and drops them all when the connection is lost. This
+table therefore has one callable for each (kind, path), equal to all others made for it, so that
+10,000 waiters need one watch. It fires its signals itself when the connection is lost or the
+session ends. Signals are weakly referenced, and removed when they are no longer used.
 """
 
 from __future__ import annotations
@@ -16,12 +15,12 @@ from distsync._protocols.steps import Children, Request, Watch
 
 Key = tuple[str, str]
 
-#: Signals that nobody refers to any more are swept out whenever this many keys were added since the last sweep.
+#: Unused signals are removed whenever this many keys were added since the last time.
 SWEEP_EVERY = 256
 
 
 class WatchCallback:
-    """What kazoo is to call. Equal for equal keys, so that kazoo's sets and the server hold it once."""
+    """Callback for kazoo. Equal for equal keys, so that kazoo's sets contain it once."""
 
     __slots__ = ("table", "key")
 
@@ -40,7 +39,7 @@ class WatchCallback:
 
 
 class WatchTable:
-    """(kind, path) -> the signals that wait for it."""
+    """Waiting signals by kind and path."""
 
     def __init__(self) -> None:
         self._signals: dict[Key, list[weakref.ref[Watch]]] = {}
@@ -48,7 +47,7 @@ class WatchTable:
         self.events = 0
 
     def arm(self, request: Request[Any]) -> WatchCallback | None:
-        """Before the read is sent: its watch, if it has one, fires with the next event of its path."""
+        """Register the watch of ``request``, if any, before the request is sent."""
         watch: Watch | None = getattr(request, "watch", None)
         if watch is None:
             return None
@@ -66,11 +65,11 @@ class WatchTable:
     def _sweep(self) -> None:
         for key, signals in list(self._signals.items()):
             if not any(map(_waiting, signals)):
-                self._signals.pop(key, None)  # unless it fires in this moment, in another thread
+                self._signals.pop(key, None)  # another thread may just have fired it
         self._sweep_at = len(self._signals) + SWEEP_EVERY
 
     def fire(self, key: Key) -> None:
-        """An event came."""
+        """Count an event, and fire the signals that wait for it."""
         self.events += 1
         self._fire(key)
 
@@ -81,12 +80,12 @@ class WatchTable:
                 watch.fire()
 
     def fire_all(self) -> None:
-        """The connection or the session went, and every watch with it."""
+        """Fire all signals, because the connection was lost or the session has ended."""
         for key in list(self._signals):
             self._fire(key)
 
     def __len__(self) -> int:
-        """How many watches are waited for."""
+        """Return the number of watches that have not fired."""
         return sum(_waiting(one) for signals in list(self._signals.values()) for one in signals)
 
 
