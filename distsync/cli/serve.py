@@ -81,7 +81,7 @@ FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
 )
 @click.option(
     "--super-digest",
-    help="USER:BASE64(SHA1(USER:PASSWORD)) of the super user, which no ACL restricts. All users of the machine can read "
+    help="USER:BASE64(SHA1(USER:PASSWORD)) of the super user, which no ACL restricts. All users of this host can read "
     "it here, and guess passwords.",
 )
 @click.option("--super-file", type=click.Path(path_type=Path), help="The same from a file of mode 0600.")
