@@ -110,6 +110,9 @@ class Receipts:
                 transaction was executed; None if that is unknown because the receipt was deleted.
             still_needed: Asked each time before the transaction is sent.
 
+        Returns:
+            The results, and the answers to ``reads``.
+
         Raises:
             ZnodeError: An operation failed, so that none was executed.
             Abandoned: The transaction is no longer needed, and was not executed.
@@ -174,6 +177,9 @@ class Receipts:
         They must not create ephemeral znodes. All are sent together. Each expects the version of
         the receipt that its predecessor leaves, so none is executed after a failed one. Must not be
         interrupted.
+
+        Args:
+            transactions: The operations of each transaction.
 
         Returns:
             One outcome for each transaction that was executed.

@@ -65,6 +65,9 @@ def resolve(obj: object, name: str | None, warn_if_unnamed: bool = True) -> Name
         obj: The object.
         name: Its explicit name; None infers a name, or generates a fresh one.
         warn_if_unnamed: Whether to warn about a fresh name at module or class level.
+
+    Returns:
+        The name.
     """
     if name is None:
         bound = bound_name(ignored_object=obj, warn_if_unnamed=warn_if_unnamed)

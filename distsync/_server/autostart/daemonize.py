@@ -16,6 +16,9 @@ def daemonize(work: Callable[[Callable[[], None]], None]) -> int:
     process is redirected to standard error. If ``work`` raises before it is ready, the text of the
     error is printed to the caller's standard output.
 
+    Args:
+        work: Called with a function that reports that it is ready.
+
     Returns:
         The exit status for the calling process: 0 if ``work`` called ``ready``.
     """
