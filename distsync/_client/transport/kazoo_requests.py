@@ -111,8 +111,8 @@ def _packed(operation: Any, acls: dict[int, bytes]) -> bytes:
         return bytes(header + operation.serialize())
     acl = acls.get(id(operation.acl))
     if acl is None:
-        whole = operation._replace(path="", data=b"", flags=0).serialize()
-        acl = acls[id(operation.acl)] = bytes(whole[2 * wire.int_struct.size : -wire.int_struct.size])
+        empty = operation._replace(path="", data=b"", flags=0).serialize()
+        acl = acls[id(operation.acl)] = bytes(empty[2 * wire.int_struct.size : -wire.int_struct.size])
     path, data, pack = operation.path.encode(), operation.data, wire.int_struct.pack
     return b"".join((header, pack(len(path)), path, pack(len(data)), data, acl, pack(operation.flags)))
 
