@@ -36,12 +36,12 @@ GUARD_AFTER_S = 0.5
 #: Interval in seconds between checks of a lost connection, in addition to kazoo's own attempts.
 LOOK_AFTER_S = 0.5
 
-#: Longest sleep in seconds while anything is held: the session timeout / TICKS, at most TICK_S.
-TICKS, TICK_S = 6, 0.5
+#: Longest sleep while anything is held: a sixth of the session timeout, at most TICK_S seconds.
+TICKS_PER_TIMEOUT, TICK_S = 6, 0.5
 
 logger = logging.getLogger("distsync.client")
 
-Remains = tuple[ProtocolRun, "BaseException | None"]
+HandedOverCall = tuple[ProtocolRun, "BaseException | None"]
 """A call and the error that ended it; with None, the call continues in the background."""
 
 
@@ -63,17 +63,17 @@ class Keeper:
 
     def __init__(self, core: KeeperContext) -> None:
         self._core = core
-        self._mailbox: SimpleQueue[ProtocolRun | Work | Callable[[], Work] | Remains | None] = SimpleQueue()
-        self.hand_over: Callable[[Remains], None] = self._mailbox.put
+        self._mailbox: SimpleQueue[ProtocolRun | Work | Callable[[], Work] | HandedOverCall | None] = SimpleQueue()
+        self.hand_over: Callable[[HandedOverCall], None] = self._mailbox.put
         """Take over a call. This is the queue's own method, which no signal can interrupt."""
         self._tasks: set[ProtocolRun] = set()
         self._beat: Batch | None = None
-        self._dozing = False
-        self._added = 0
-        self._part_at = 0.0
+        self._sleeps_unlimited = False
+        self._holds_added_before = 0
+        self._interrupt_idle_at = 0.0
         self._drain_until: float | None = None
         self._close_hooks: list[Callable[[], Work]] = []
-        self._looked_at = 0.0
+        self._connection_checked_at = 0.0
         self.thread = threading.Thread(target=self._work, name="distsync-keeper", daemon=True)
 
     # ---- from any thread
@@ -91,8 +91,8 @@ class Keeper:
 
     def on_hold_added(self) -> None:
         """Wake the thread if it sleeps without a limit, because a hold was added."""
-        if self._dozing:
-            self._dozing = False
+        if self._sleeps_unlimited:
+            self._sleeps_unlimited = False
             self.wake()
 
     def stop(self, seconds: float, close_hooks: Iterable[Callable[[], Work]] = ()) -> None:
@@ -103,7 +103,7 @@ class Keeper:
         """
         if self._drain_until is None:
             self._close_hooks = [*close_hooks]
-            self._part_at = wait_clock() + seconds / 2
+            self._interrupt_idle_at = wait_clock() + seconds / 2
             self._drain_until = wait_clock() + seconds
         self.wake()
         if threading.get_ident() != self.thread.ident:
@@ -118,7 +118,7 @@ class Keeper:
                 item = self._mailbox.get(timeout=self._sleep_for())
             except Empty:
                 item = None
-            self._dozing = False
+            self._sleeps_unlimited = False
             if isinstance(item, ProtocolRun):
                 self._resume(item)
             elif isinstance(item, tuple):
@@ -127,9 +127,9 @@ class Keeper:
                 self._begin(item() if callable(item) else item)
             item = None  # frees it while this thread sleeps
             self._tick()
-        self._throw_away_rest()
+        self._discard_unstarted()
 
-    def _throw_away_rest(self) -> None:
+    def _discard_unstarted(self) -> None:
         """Close the protocols that there was no time to start."""
         while not self._mailbox.empty():
             item = self._mailbox.get()
@@ -198,9 +198,9 @@ class Keeper:
         for task in [task for task in self._tasks if task.wait_until is not None and task.wait_until <= now]:
             self._resume(task)
         if len(self._core.holds):
-            self._keep()
-        if self._core.link.info is None and now - self._looked_at >= LOOK_AFTER_S:
-            self._looked_at = now
+            self._maintain_holds()
+        if self._core.link.info is None and now - self._connection_checked_at >= LOOK_AFTER_S:
+            self._connection_checked_at = now
             try:
                 self._core.look_after_connection()
             except Exception as error:  # no thread or socket is available; holds depend on this thread
@@ -208,7 +208,7 @@ class Keeper:
 
     def _run_close_hooks(self, now: float) -> None:
         """Finish running work before close hooks: hooks may delete znodes that it creates."""
-        if now < self._part_at and not (self._mailbox.empty() and all(task.is_idle for task in self._tasks)):
+        if now < self._interrupt_idle_at and not (self._mailbox.empty() and all(task.is_idle for task in self._tasks)):
             return
         for task in [task for task in self._tasks if task.is_idle]:
             task.interrupt(ClientClosedError("background work"))
@@ -216,7 +216,7 @@ class Keeper:
         while self._close_hooks:
             self._begin(self._close_hooks.pop(0)())
 
-    def _keep(self) -> None:
+    def _maintain_holds(self) -> None:
         """Prove the session alive, watch held znodes, and end holds if the lease has run out."""
         now = lease_clock()
         self._core.holds.expire(now)
@@ -235,23 +235,23 @@ class Keeper:
     def _sleep_for(self) -> float | None:
         """Return how long to sleep; None until the next wake-up."""
         now = wait_clock()
-        moments = [task.wait_until for task in self._tasks]
-        moments.append(self._part_at if now < self._part_at else self._drain_until)
+        due_times = [task.wait_until for task in self._tasks]
+        due_times.append(self._interrupt_idle_at if now < self._interrupt_idle_at else self._drain_until)
         if self._core.link.info is None:
-            moments.append(self._looked_at + LOOK_AFTER_S)
-        seconds = seconds_until(earliest(*moments), now)
+            due_times.append(self._connection_checked_at + LOOK_AFTER_S)
+        seconds = seconds_until(earliest(*due_times), now)
         if len(self._core.holds):
-            return earliest(seconds, self._until_held_needs_us())
-        if self._added != self._core.holds.added:
+            return earliest(seconds, self._seconds_until_hold_due())
+        if self._holds_added_before != self._core.holds.added:
             # More holds may follow. Checking at each tick saves a wake-up for each of them.
-            self._added = self._core.holds.added
+            self._holds_added_before = self._core.holds.added
             return earliest(seconds, self._tick_s)
-        self._dozing = True
-        if len(self._core.holds):  # added before _dozing was set
+        self._sleeps_unlimited = True
+        if len(self._core.holds):  # added before _sleeps_unlimited was set
             return 0.0
         return seconds
 
-    def _until_held_needs_us(self) -> float:
+    def _seconds_until_hold_due(self) -> float:
         lease, now = self._core.lease, lease_clock()
         due = lease.valid_until - now if self._beat else min(lease.next_heartbeat, lease.valid_until) - now
         if self._core.link.info is None:
@@ -260,4 +260,4 @@ class Keeper:
 
     @property
     def _tick_s(self) -> float:
-        return min(TICK_S, self._core.lease.timeout / TICKS or TICK_S)
+        return min(TICK_S, self._core.lease.timeout / TICKS_PER_TIMEOUT or TICK_S)

@@ -518,7 +518,7 @@ class Client:
                 raise
         return self._core
 
-    def _started_to_part(self) -> ClientRuntime | None:
+    def _started_to_close(self) -> ClientRuntime | None:
         """Start the runtime for the close hooks of a client that was not used; None if that fails.
 
         Only other processes have used what this process made. At the end of a process Python 3.12
@@ -549,7 +549,7 @@ class Client:
         """
         me = threading.get_ident()
         with self._starting:
-            core = self._core or (self._started_to_part() if self._close_hooks and not self.closed else None)
+            core = self._core or (self._started_to_close() if self._close_hooks and not self.closed else None)
             self.closed = True
             if core is None or self._closer not in (None, me):
                 return

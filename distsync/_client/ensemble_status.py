@@ -110,17 +110,17 @@ def ask(host: str, port: int, context: ssl.SSLContext | None, timeout: float) ->
 def _answer(host: str, port: int, context: ssl.SSLContext | None, timeout: float) -> str:
     until = wait_clock() + timeout
     with socket.create_connection((host, port), timeout) as plain:
-        link = context.wrap_socket(plain, server_hostname=host) if context else plain
-        with link:
-            link.sendall(WORD)
-            heard = b""
-            while len(heard) < MAX_BYTES:
-                link.settimeout(max(0.001, until - wait_clock()))
-                piece = link.recv(MAX_BYTES)
-                if not piece:
+        connection = context.wrap_socket(plain, server_hostname=host) if context else plain
+        with connection:
+            connection.sendall(WORD)
+            reply = b""
+            while len(reply) < MAX_BYTES:
+                connection.settimeout(max(0.001, until - wait_clock()))
+                chunk = connection.recv(MAX_BYTES)
+                if not chunk:
                     break
-                heard += piece
-    return heard.decode("utf-8", "replace")
+                reply += chunk
+    return reply.decode("utf-8", "replace")
 
 
 def read(host: str, port: int, text: str) -> Server:

@@ -44,14 +44,14 @@ _living: weakref.WeakSet[ForkAware] = weakref.WeakSet()
 _ours: weakref.WeakSet[ForkShared] = weakref.WeakSet()
 _forks: list[None] = []
 _generations: list[None] = []
-_first: list[Callable[[], object]] = []
+_before_end_callbacks: list[Callable[[], object]] = []
 #: The fork depth at which a multiprocessing finalizer was registered.
 _registered_depth: list[int] = []
 
 #: Option on the command line of a spawned child.
 SPAWNED = "--multiprocessing-fork"
 #: Priority of the last multiprocessing finalizer.
-LAST = -(1 << 30)
+LAST_PRIORITY = -(1 << 30)
 
 
 def fork_count() -> int:
@@ -81,11 +81,11 @@ def _before_fork() -> None:
     global _ours
     _forks.append(None)
     ours, _ours = _ours, weakref.WeakSet()
-    for one in _all(ours):
+    for one in _copy_of(ours):
         one.mark_shared()
 
 
-def _all(things: weakref.WeakSet[Thing]) -> list[Thing]:
+def _copy_of(things: weakref.WeakSet[Thing]) -> list[Thing]:
     """Return a copy of the set, which other threads may be changing."""
     while True:
         with suppress(RuntimeError):  # "Set changed size during iteration"
@@ -94,19 +94,19 @@ def _all(things: weakref.WeakSet[Thing]) -> list[Thing]:
 
 def _after_fork_in_child() -> None:
     _generations.append(None)
-    for one in _all(_living):
+    for one in _copy_of(_living):
         one.after_fork_in_child()
 
 
 def before_end(callback: Callable[[], object]) -> None:
     """Call ``callback`` at the end of the process, before the clients are closed."""
-    _first.append(callback)
+    _before_end_callbacks.append(callback)
 
 
 def close_all() -> None:
     """Run the `before_end` callbacks and close all clients, even if some of these fail."""
     try:
-        for work in _first:
+        for work in _before_end_callbacks:
             work()
     finally:
         close_clients()
@@ -122,7 +122,7 @@ def in_use() -> None:
         return
     if _generations or SPAWNED not in sys.orig_argv:  # a spawned child runs atexit like any program
         _registered_depth[:] = [fork_depth()]
-        util.Finalize(None, _close_if_alone, exitpriority=LAST)
+        util.Finalize(None, _close_if_alone, exitpriority=LAST_PRIORITY)
 
 
 def _close_if_alone() -> None:
@@ -135,7 +135,7 @@ def _close_if_alone() -> None:
 def close_clients() -> None:
     """Close every client, even if closing another one fails."""
     with ExitStack() as each:
-        for one in _all(_living):
+        for one in _copy_of(_living):
             each.callback(one.close)
 
 

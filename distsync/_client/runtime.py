@@ -88,7 +88,7 @@ class ClientRuntime:
         self._connect_timeout = settings.connect_timeout
         self._on_state = on_state
         self._reported_state = ConnectionState.CONNECTING
-        self._telling = threading.RLock()
+        self._report_lock = threading.RLock()
         self._embedded = (
             EmbeddedServerLocator(self.link.move, self._no_server, settings.auth) if hosts is None else None
         )
@@ -117,7 +117,7 @@ class ClientRuntime:
         if self.link.state is ConnectionState.CONNECTED:
             session_handover.record(id(self), self.hosts, self.link.client_id, self._session_options)
         self.keeper.wake()
-        with self._telling:  # of two concurrent changes, the one reported last must be the current one
+        with self._report_lock:  # of two concurrent changes, the one reported last must be the current one
             before, self._reported_state = self._reported_state, self.link.state
             if self._reported_state is not before:
                 session, where = self.lease.session_id, self.link.hosts or "the embedded server"
@@ -232,8 +232,8 @@ class ClientRuntime:
         """End a call, and clean up if it failed. Idempotent."""
         if task in self._calls:
             self.unlock()
-            ledger = task.created_nodes
-            if task.outcome is None or ledger.made or ledger.asked or ledger.holds:
+            nodes = task.created_nodes
+            if task.outcome is None or nodes.created_paths or nodes.requested or nodes.holds:
                 self.keeper.hand_over((task, sys.exc_info()[1] or KeyboardInterrupt()))
             else:
                 task.break_traceback_cycles()

@@ -60,8 +60,8 @@ def attach(pipe: int) -> None:
 def record(client: int, hosts: str | None, session: tuple[int, bytes] | None, options: dict[str, Any]) -> None:
     """Report the current session of a client. Does not block."""
     if session is not None and _handover_pipe.pipe is not None:
-        will = SessionHandover(os.getpid(), client, hosts, session[0], session[1].hex(), options)
-        _send(json.dumps(asdict(will)).encode() + b"\n")
+        handover = SessionHandover(os.getpid(), client, hosts, session[0], session[1].hex(), options)
+        _send(json.dumps(asdict(handover)).encode() + b"\n")
 
 
 def finish() -> None:
@@ -82,11 +82,11 @@ def parse(text: bytes) -> Iterator[SessionHandover | None]:
         yield None if fields is None else SessionHandover(**fields)
 
 
-def close_session(will: SessionHandover) -> None:
+def close_session(handover: SessionHandover) -> None:
     """End the session, if a server answers and it has not ended."""
     from distsync._client.transport.kazoo_client import Kazoo
 
-    address = _address(will)
+    address = _server_address(handover)
     if address is None:
         return
     hosts, auth = address
@@ -96,17 +96,17 @@ def close_session(will: SessionHandover) -> None:
         lambda session_id, timeout_ms: attached.set(),
         hosts=hosts,
         auth_data=auth,
-        client_id=(will.session_id, bytes.fromhex(will.password)),
-        **will.options,
+        client_id=(handover.session_id, bytes.fromhex(handover.password)),
+        **handover.options,
     )
     kazoo.start_async()
     attached.wait(SECONDS / 2)
     kazoo.end(SECONDS / 2)
 
 
-def _address(will: SessionHandover) -> tuple[str, list[tuple[str, str]]] | None:
-    if will.hosts is not None:
-        return will.hosts, []
+def _server_address(handover: SessionHandover) -> tuple[str, list[tuple[str, str]]] | None:
+    if handover.hosts is not None:
+        return handover.hosts, []
     from distsync._server.autostart.find_or_start import find
 
     address = find()

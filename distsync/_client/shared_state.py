@@ -38,7 +38,7 @@ class SharedStateTable:
     def __init__(self) -> None:
         self._entries: dict[str, _StateEntry] = {}
         self._lock = threading.RLock()
-        self._left: deque[tuple[_StateEntry, int]] = deque()
+        self._deleted_users: deque[tuple[_StateEntry, int]] = deque()
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -64,21 +64,21 @@ class SharedStateTable:
             entry.users += 1
             if user is not None:
                 user._entry = entry
-                weakref.finalize(user, self._left.append, (entry, 1)).atexit = False
+                weakref.finalize(user, self._deleted_users.append, (entry, 1)).atexit = False
                 self._sweep()
         return entry
 
     def _sweep(self) -> None:
         """Remove unused entries; check those that are not idle again later."""
-        for _ in range(min(SWEEP, len(self._left))):
-            entry, users = self._left.popleft()
+        for _ in range(min(SWEEP, len(self._deleted_users))):
+            entry, users = self._deleted_users.popleft()
             entry.users -= users
             if entry.users or self._entries.get(entry.path) is not entry:
                 continue
             if getattr(entry.value, "idle", True):
                 del self._entries[entry.path]
             else:
-                self._left.append((entry, 0))
+                self._deleted_users.append((entry, 0))
 
     def drop(self, path: str) -> bool:
         """Remove the state of ``path``. Return False if there was none."""

@@ -26,7 +26,7 @@ FIRST_S = 5.0
 MAX_LOG_INTERVAL_S = 60.0
 
 #: Maximum number of objects whose last lines are remembered.
-MANY = 1000
+MAX_REMEMBERED_OBJECTS = 1000
 
 logger = logging.getLogger("distsync.wait")
 logger_of_states = logging.getLogger("distsync.client")
@@ -68,11 +68,11 @@ class WaitProgress:
     def __init__(self, subject: Loggable, protocol: Coroutine[Any, Any, Any]) -> None:
         self.subject = subject
         self.protocol = protocol
-        self.begin_anew()
+        self.restart()
         self.directory = ""
         self.names: tuple[str, ...] = ()
 
-    def begin_anew(self) -> None:
+    def restart(self) -> None:
         """Restart the wait, because the call has done something."""
         self.since = self.next_log_at = 0.0
 
@@ -111,7 +111,7 @@ class LogThrottle:
             return False
         if now > due + 2 * MAX_LOG_INTERVAL_S:  # the last line was about an earlier wait
             pause = FIRST_S
-        if len(self._next_log_at) >= MANY:
+        if len(self._next_log_at) >= MAX_REMEMBERED_OBJECTS:
             self._next_log_at.clear()
         self._next_log_at[path] = now + pause * 0.9, min(2 * pause, MAX_LOG_INTERVAL_S)
         return True

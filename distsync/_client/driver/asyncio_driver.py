@@ -69,7 +69,7 @@ async def run(core: ClientRuntime, protocol: Work, timeout: float | None, subjec
     """
     turn = QueueTurn(ObjectQueue() if subject is None or timeout is not None else _object_queue(subject))
     try:
-        await turn.come()
+        await turn.enter()
     except BaseException:
         protocol.close()
         raise
@@ -92,8 +92,8 @@ async def run(core: ClientRuntime, protocol: Work, timeout: float | None, subjec
 
 
 def _object_queue(subject: Loggable) -> ObjectQueue:
-    doors, known = orders().doors, subject._entry
-    return doors.setdefault(known, ObjectQueue()) if known is not None else ObjectQueue()
+    queues, known = orders().queues, subject._entry
+    return queues.setdefault(known, ObjectQueue()) if known is not None else ObjectQueue()
 
 
 async def _begin(core: ClientRuntime, deadline: float | None) -> float | None:
@@ -122,7 +122,7 @@ async def drive(task: ProtocolRun, wakeup: AsyncWakeup, turn: QueueTurn | None =
     while True:
         over = task.resume()
         if turn is not None:
-            turn.go(task.is_settled)
+            turn.leave_if_known(task.is_settled)
         if over:
             return task.result()
         try:

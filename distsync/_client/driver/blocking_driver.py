@@ -114,7 +114,7 @@ class ProtocolRun:
                 if self.yield_between_steps and self.outcome is None and isinstance(self._pending, RequestInFlight):
                     return False
             self._pending = Resolved()
-            self._forget_answers(self.outcome.error)
+            self._drop_tracebacks(self.outcome.error)
             return True
         finally:
             self.driving = False
@@ -245,7 +245,7 @@ class ProtocolRun:
             self._call(called, self)
             self.driving = True
             if self.progress is not None:
-                self.progress.begin_anew()
+                self.progress.restart()
             return called
         return Resolved(self._run_inline(step))
 
@@ -278,7 +278,7 @@ class ProtocolRun:
             raise self.outcome.error
         return self.outcome.value
 
-    def _forget_answers(self, raised: BaseException | None) -> None:
+    def _drop_tracebacks(self, raised: BaseException | None) -> None:
         """Drop the tracebacks of all error replies but ``raised``.
 
         A protocol may have raised and caught such an error while a frame still refers to it.
@@ -304,14 +304,14 @@ class ProtocolRun:
         Its ephemeral znodes are deleted and its holds end, except those that are meant to
         outlive the call.
         """
-        kept = self._kept(error)
+        kept = self._outliving_holds(error)
         wanted = {step.path for step in kept if self.context.is_active(step.loss)}
         leftovers = self.created_nodes.leftovers(wanted.__contains__)
         losses = [step.loss for step in self.created_nodes.holds if step not in kept]
         if leftovers or losses:
             self.context.abandon_results(leftovers, losses)
 
-    def _kept(self, error: BaseException) -> list[Hold]:
+    def _outliving_holds(self, error: BaseException) -> list[Hold]:
         """Return the holds that outlive a call that ended with ``error``.
 
         An interrupted call keeps what it acquired during its clean-up, as a Condition

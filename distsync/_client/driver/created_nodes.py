@@ -33,27 +33,27 @@ def ephemerals_of(request: Request[Any]) -> Iterator[tuple[int, Create]]:
 
     Skip those that the protocol cleans up itself (``after``).
     """
-    for place, operation in enumerate(operations_of(request)):
+    for index, operation in enumerate(operations_of(request)):
         if isinstance(operation, Create) and operation.ephemeral and not operation.after:
-            yield place, operation
+            yield index, operation
 
 
 class CreatedNodes:
     """The ephemeral znodes and the holds of one call."""
 
-    __slots__ = ("asked", "holds", "made", "refusals")
+    __slots__ = ("requested", "holds", "created_paths", "refusals")
 
     def __init__(self) -> None:
         #: The most recent ones only, because a background protocol may run for days.
         self.refusals: deque[BaseException] = deque(maxlen=16)
-        self.asked: list[Create] = []
-        self.made: list[str] = []
+        self.requested: list[Create] = []
+        self.created_paths: list[str] = []
         self.holds: list[Hold] = []
 
     def sent(self, request: Request[Any]) -> None:
         """Record the creations of ``request``, which is about to be sent."""
         for _, creation in ephemerals_of(request):
-            self.asked.append(creation)
+            self.requested.append(creation)
 
     def answered(self, request: Request[Any], value: Any, error: BaseException | None) -> None:
         """Record the reply to ``request``, or the error in place of one."""
@@ -63,28 +63,30 @@ class CreatedNodes:
             return
         # Deletions first: a transaction may delete a znode and create it again.
         if error is None or isinstance(error, NoNodeError):
-            self._gone(request)
-        for place, creation in ephemerals_of(request):
-            self._settle(creation, value[place] if isinstance(request, Multi) and value else value)
+            self._strike_off_deleted(request)
+        for index, creation in ephemerals_of(request):
+            self._settle(creation, value[index] if isinstance(request, Multi) and value else value)
 
     def _settle(self, creation: Create, created: Created | None) -> None:
         if created is not None:
-            self.made.append(created.path)
-        if creation in self.asked:
-            self.asked.remove(creation)
+            self.created_paths.append(created.path)
+        if creation in self.requested:
+            self.requested.remove(creation)
 
-    def _gone(self, request: Request[Any]) -> None:
+    def _strike_off_deleted(self, request: Request[Any]) -> None:
         for operation in operations_of(request):
             if isinstance(operation, Delete):
-                self.made = [path for path in self.made if path != operation.path]
-                self.asked = [asked for asked in self.asked if not covers(asked, operation.path)]
+                self.created_paths = [path for path in self.created_paths if path != operation.path]
+                self.requested = [create for create in self.requested if not covers(create, operation.path)]
 
     def leftovers(self, wanted: Callable[[str], bool]) -> list[LeftoverNode]:
         """Return the znodes that the call leaves behind, except ``wanted`` paths."""
-        made = [LeftoverNode(path, True) for path in self.made if not wanted(path)]
-        return made + [LeftoverNode(asked.path, not asked.sequence) for asked in self.asked if not wanted(asked.path)]
+        leftovers = [LeftoverNode(path, True) for path in self.created_paths if not wanted(path)]
+        return leftovers + [
+            LeftoverNode(each.path, not each.sequence) for each in self.requested if not wanted(each.path)
+        ]
 
 
-def covers(asked: Create, path: str) -> bool:
-    """Return whether ``path`` may be the znode that ``asked`` created."""
-    return path.startswith(asked.path) if asked.sequence else path == asked.path
+def covers(requested: Create, path: str) -> bool:
+    """Return whether ``path`` may be the znode that ``requested`` created."""
+    return path.startswith(requested.path) if requested.sequence else path == requested.path

@@ -61,7 +61,7 @@ class LoopOrder:
         #: Held while a task starts a client.
         self.starting = FifoLock()
         #: By the shared state of the object, for as long as that exists.
-        self.doors: weakref.WeakKeyDictionary[Any, ObjectQueue] = weakref.WeakKeyDictionary()
+        self.queues: weakref.WeakKeyDictionary[Any, ObjectQueue] = weakref.WeakKeyDictionary()
 
 
 _orders: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, LoopOrder] = weakref.WeakKeyDictionary()
@@ -79,13 +79,13 @@ class QueueTurn:
 
     def __init__(self, queue: ObjectQueue) -> None:
         self._queue = queue
-        self._ours = False
+        self._entered = False
 
-    async def come(self) -> None:
+    async def enter(self) -> None:
         await self._queue.enter()
-        self._ours = True
+        self._entered = True
 
-    def go(self, known: bool) -> None:
+    def leave_if_known(self, known: bool) -> None:
         """Give up the place if the object is ``known``, by this call or an earlier one."""
         self._queue.known = self._queue.known or known
         if self._queue.known:
@@ -93,6 +93,6 @@ class QueueTurn:
 
     def leave(self) -> None:
         """Give up the place, if not done before."""
-        if self._ours:
-            self._ours = False
+        if self._entered:
+            self._entered = False
             self._queue.leave()

@@ -50,10 +50,10 @@ READ_BYTES = 256 * 1024
 WRITE_REQUESTS, WRITE_BYTES = 1000, 256 * 1024
 
 #: Part of kazoo's read timeout during which a request makes a ping unnecessary.
-RECENT = 1 / 8
+PING_FREE_FRACTION = 1 / 8
 
 #: Errors of a socket that has no room, or nothing to read.
-NOT_NOW = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
+WOULD_BLOCK = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 #: Methods that are overridden or relied upon: their parameters, and names that their code must use.
 KNOWN: dict[str, tuple[tuple[str, ...], frozenset[str]]] = {
@@ -141,9 +141,9 @@ class FastWire(CallerReadsReplies):
 
     def _connect(self, host: str, hostip: str, port: int) -> Any:
         self.broken()
-        self._begin_anew()
+        self._reset_input()
         timeouts = super()._connect(host, hostip, port)
-        self._recent = timeouts[0] / 1000 * RECENT
+        self._recent = timeouts[0] / 1000 * PING_FREE_FRACTION
         self._heard_at, self._patience = monotonic(), timeouts[0] / 1000
         with self.lock:
             made = type(self._socket)  # TLS's and gevent's have no send in C
@@ -175,7 +175,7 @@ class FastWire(CallerReadsReplies):
                     poller.register(one, select.POLLIN)
             if self._outgoing is not None and not away_until:
                 poller.register(wire, select.POLLIN | select.POLLOUT)
-            seconds = (away_until or min(until, self._give_up_at())) - monotonic()
+            seconds = (away_until or min(until, self._reply_overdue_at())) - monotonic()
             found = dict(poller.poll(max(0.0, seconds) * 1000))
             if away_until and not found:
                 continue
@@ -183,12 +183,12 @@ class FastWire(CallerReadsReplies):
                 self._continue_write()
             readable = [one for one in reads if found.get(one.fileno(), 0) & ~select.POLLOUT]
             now = monotonic()
-            if wire not in readable and now >= self._give_up_at():
+            if wire not in readable and now >= self._reply_overdue_at():
                 raise ConnectionDropped(f"no reply for {self._patience:.1f} s")
             if readable or now >= until:
                 return readable, [], []
 
-    def _give_up_at(self) -> float:
+    def _reply_overdue_at(self) -> float:
         """Return when the connection must be dropped because a reply is overdue."""
         owed = self.client._pending or self._outgoing is not None or self.ping_outstanding.is_set()
         return max(self._asked_at, self._heard_at) + self._patience if owed else math.inf
@@ -210,7 +210,7 @@ class FastWire(CallerReadsReplies):
         return response
 
     def _receive(self) -> None:
-        with self._socket_error_handling(), suppress(*NOT_NOW):
+        with self._socket_error_handling(), suppress(*WOULD_BLOCK):
             while True:
                 chunk = self._socket.recv(READ_BYTES)
                 if not chunk:
@@ -280,7 +280,7 @@ class FastWire(CallerReadsReplies):
 
     def _next_batch(self) -> Outgoing | None:
         """Choose the next requests to send, and their xids."""
-        self._is_asked()
+        self._note_request()
         taken: deque[Any] = deque(islice(self.client._queue, WRITE_REQUESTS))
         expected, frames, size, xid = [], [], 0, self._xid
         for number, (request, reply) in enumerate(taken):
@@ -316,7 +316,7 @@ class FastWire(CallerReadsReplies):
                 # One operation of C, which no signal can divide: all sent bytes are counted.
                 try:
                     outgoing.sent.extend(map(self._socket.send, (outgoing.data[done:],)))
-                except NOT_NOW:
+                except WOULD_BLOCK:
                     return False
             self._outgoing = None
             self._sent_at = monotonic()
@@ -330,10 +330,10 @@ class FastWire(CallerReadsReplies):
         """
         with self.lock:
             if self._outgoing is None and monotonic() - self._sent_at > self._recent:
-                self._is_asked()
+                self._note_request()
                 super()._send_ping(connect_timeout)
 
-    def _is_asked(self) -> None:
+    def _note_request(self) -> None:
         """Record the time, if no reply was due so far, because a request is sent now."""
         if not self.client._pending and not self.ping_outstanding.is_set():
             self._asked_at = monotonic()

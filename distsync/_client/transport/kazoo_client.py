@@ -85,13 +85,13 @@ logger = logging.getLogger("distsync.client.kazoo")
 SECRETS = (Auth, Connect, SASL)
 
 
-def _tells_no_secret(record: logging.LogRecord) -> bool:
+def _has_no_secret(record: logging.LogRecord) -> bool:
     """Return whether the record has no secrets: kazoo logs some at its two lowest levels."""
     arguments = record.args if isinstance(record.args, tuple) else ()
     return "passwd" not in str(record.msg) and not any(isinstance(one, SECRETS) for one in arguments)
 
 
-logger.addFilter(_tells_no_secret)
+logger.addFilter(_has_no_secret)
 
 
 class Handler(SequentialThreadingHandler):  # type: ignore[misc]

@@ -11,7 +11,7 @@ from distsync import errors
 from distsync._protocols.steps import Create, Delete, Request, SetData
 
 #: Errors about one znode.
-ABOUT_A_ZNODE: dict[type[BaseException], Callable[[str], errors.DistsyncError]] = {
+ZNODE_ERRORS: dict[type[BaseException], Callable[[str], errors.DistsyncError]] = {
     kazoo.NoNodeError: errors.NoNodeError,
     kazoo.NodeExistsError: errors.NodeExistsError,
     kazoo.BadVersionError: errors.BadVersionError,
@@ -22,7 +22,7 @@ ABOUT_A_ZNODE: dict[type[BaseException], Callable[[str], errors.DistsyncError]] 
 #: Errors after which the request may or may not have been executed. SessionMoved comes from a
 #: server that the session has left. AuthFailed fails the outstanding requests when the server
 #: rejects the credentials; a call that waits for the next connection then gets the reason.
-CONNECTION_GONE = (
+CONNECTION_ERRORS = (
     kazoo.ConnectionLoss,
     kazoo.ConnectionDropped,
     kazoo.OperationTimeoutError,
@@ -60,15 +60,15 @@ def translate(error: BaseException, request: Request[Any]) -> BaseException:
 
 def _ours(error: BaseException, request: Request[Any]) -> errors.DistsyncError:
     path = request.path
-    if isinstance(error, CONNECTION_GONE):
+    if isinstance(error, CONNECTION_ERRORS):
         return errors.DisconnectedError(path)
     if isinstance(error, kazoo.SessionExpiredError):
         return errors.SessionLostError(f"{type(request).__name__} {path}")
     if isinstance(error, kazoo.NoAuthError):
         return errors.AccessDeniedError(path, PERMISSIONS.get(type(request), "READ"))
-    about = ABOUT_A_ZNODE.get(type(error))
-    if about:
-        return about(path)
+    make_error = ZNODE_ERRORS.get(type(error))
+    if make_error:
+        return make_error(path)
     advice = ADVICE.get(getattr(error, "code", None) or 0)
     return errors.RequestError(path, name_of(error), *([advice] if advice else ()))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import namedtuple
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 from kazoo import exceptions as kazoo
@@ -97,7 +97,7 @@ class MultiRead(namedtuple("MultiRead", "paths")):
                 result, offset = _result(kind, data, offset)
             else:
                 content, offset = wire.read_buffer(data, offset)
-                result = Node(content or b"", stat_of(wire.stat_struct.unpack_from(data, offset)))
+                result = Node(content or b"", Stat._make(wire.stat_struct.unpack_from(data, offset)))
                 offset += wire.stat_struct.size
             results.append(result)
             kind, done, _ = unpack(data, offset)
@@ -111,8 +111,8 @@ def _packed(operation: Any, acls: dict[int, bytes]) -> bytes:
         return bytes(header + operation.serialize())
     acl = acls.get(id(operation.acl))
     if acl is None:
-        whole = operation._replace(path="", data=b"", flags=0).serialize()
-        acl = acls[id(operation.acl)] = bytes(whole[2 * wire.int_struct.size : -wire.int_struct.size])
+        empty = operation._replace(path="", data=b"", flags=0).serialize()
+        acl = acls[id(operation.acl)] = bytes(empty[2 * wire.int_struct.size : -wire.int_struct.size])
     path, data, pack = operation.path.encode(), operation.data, wire.int_struct.pack
     return b"".join((header, pack(len(path)), path, pack(len(data)), data, acl, pack(operation.flags)))
 
@@ -120,7 +120,7 @@ def _packed(operation: Any, acls: dict[int, bytes]) -> bytes:
 def _result(kind: int, data: bytes, offset: int) -> tuple[Any, int]:
     """Return one result of a multi, and the offset of the next one."""
     if kind == wire.SetData.type:
-        return stat_of(wire.stat_struct.unpack_from(data, offset)), offset + wire.stat_struct.size
+        return Stat._make(wire.stat_struct.unpack_from(data, offset)), offset + wire.stat_struct.size
     if kind in CREATES:
         path, offset = wire.read_string(data, offset)
         return Created(path, None), offset + (wire.stat_struct.size if kind != wire.Create.type else 0)
@@ -180,17 +180,13 @@ RECORDS: dict[type[Any], Callable[[Translator, Any, Watcher | None], Any]] = {
 }
 
 
-def stat_of(stat: Iterable[Any]) -> Stat:
-    return Stat._make(stat)
-
-
 ANSWERS: dict[type[Any], Callable[[Any], Any]] = {
-    Create: lambda response: Created(response[0], stat_of(response[1])),
+    Create: lambda response: Created(response[0], Stat._make(response[1])),
     Delete: lambda _: None,
-    SetData: stat_of,
-    GetData: lambda response: Node(response[0] or b"", stat_of(response[1])),
-    Exists: lambda response: None if response is None else stat_of(response),
-    Children: lambda response: Listing(tuple(response[0]), stat_of(response[1])),
+    SetData: Stat._make,
+    GetData: lambda response: Node(response[0] or b"", Stat._make(response[1])),
+    Exists: lambda response: None if response is None else Stat._make(response),
+    Children: lambda response: Listing(tuple(response[0]), Stat._make(response[1])),
     Sync: lambda _: None,
 }
 

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 CALLER_READ_WINDOW_S = 0.001
 
 #: Maximum wait in seconds of a caller that reads its replies itself.
-PATIENCE_S = 0.02
+MAX_CALLER_READ_S = 0.02
 
 #: Maximum number of bytes that a caller reads at once.
 READ_BYTES = 64 * 1024
@@ -52,7 +52,7 @@ HEADER = struct.Struct("!iqi")
 CHILDREN = (GetChildren, GetChildren2)
 
 #: Errors that only the connection thread handles: UNIMPLEMENTED, THROTTLED_OP.
-NOT_HERE = (UnimplementedError.code, -127)
+CONNECTION_THREAD_ERRORS = (UnimplementedError.code, -127)
 
 
 class CallerReadsReplies(kazoo.ConnectionHandler):  # type: ignore[misc]
@@ -75,7 +75,7 @@ class CallerReadsReplies(kazoo.ConnectionHandler):  # type: ignore[misc]
         self._input = bytearray()
         #: Xid of the last reply that a caller delivered. It may still be in the pending requests
         #: and in the input.
-        self._given: int | None = None
+        self._delivered_xid: int | None = None
         #: Until when the connection thread leaves the socket to callers, and whether it does now.
         self._away_until, self._is_away = 0.0, False
 
@@ -87,7 +87,7 @@ class CallerReadsReplies(kazoo.ConnectionHandler):  # type: ignore[misc]
         if self._open and self._outgoing is None and len(pending) <= len(replies) and not self._is_reader:
             try:
                 if self.reader.acquire(blocking=False):
-                    self._read_own_replies(replies, min(seconds, PATIENCE_S))
+                    self._read_own_replies(replies, min(seconds, MAX_CALLER_READ_S))
             finally:
                 self.stop_reading()
         if pending:
@@ -97,7 +97,7 @@ class CallerReadsReplies(kazoo.ConnectionHandler):  # type: ignore[misc]
         """Let the connection thread read from now on."""
         self._away_until = 0.0
         if self._is_away:
-            self._call()
+            self._wake_if_alive()
 
     def stop_reading(self) -> None:
         """End the reading of the calling thread.
@@ -108,9 +108,9 @@ class CallerReadsReplies(kazoo.ConnectionHandler):  # type: ignore[misc]
             self.reader.release()
         if self._input:
             self._away_until = 0.0
-            self._call()
+            self._wake_if_alive()
 
-    def _call(self) -> None:
+    def _wake_if_alive(self) -> None:
         """Wake the connection thread, if it has not ended."""
         with suppress(OSError, AttributeError):
             self.wake()
@@ -154,7 +154,7 @@ class CallerReadsReplies(kazoo.ConnectionHandler):  # type: ignore[misc]
         request, reply, expected = client._pending[0]
         if xid != expected or not any(reply is one for one in replies) or isinstance(request, Close):
             return False
-        if error in NOT_HERE or (error and error not in EXCEPTIONS):
+        if error in CONNECTION_THREAD_ERRORS or (error and error not in EXCEPTIONS):
             return False
         missing = error == NoNodeError.code and request.type == Exists.type
         response = refusal = None
@@ -175,14 +175,14 @@ class CallerReadsReplies(kazoo.ConnectionHandler):  # type: ignore[misc]
         if watcher and refusal is None and not client._stopped.is_set():
             watchers = client._child_watchers if isinstance(request, CHILDREN) else client._data_watchers
             watchers[request.path].add(watcher)
-        self._given = xid
+        self._delivered_xid = xid
         return self._discard_delivered()
 
     # ---- in any thread that reads
 
     def _discard_delivered(self) -> bool:
         """Remove the next reply from the input if it was delivered. Return whether it was."""
-        delivered = self._given
+        delivered = self._delivered_xid
         if delivered is None or HEADER.unpack_from(self._input, int_struct.size)[0] != delivered:
             return False
         pending = self.client._pending
@@ -223,8 +223,8 @@ class CallerReadsReplies(kazoo.ConnectionHandler):  # type: ignore[misc]
         finally:
             self.reader.release()
 
-    def _begin_anew(self) -> None:
+    def _reset_input(self) -> None:
         """Discard the state of an earlier connection."""
         with self.reader:
             self._input.clear()
-            self._given = None
+            self._delivered_xid = None

@@ -38,7 +38,7 @@ PROOFS = (Create, Delete, SetData, Multi, Sync)
 #: The session is replaced after this many refused handshakes in a row, if its timeout has passed.
 #: The server then has older data than this client has seen (it was restored, or wiped), and kazoo
 #: would retry forever.
-REFUSALS = 3
+MAX_REFUSED_HANDSHAKES = 3
 
 
 class ZooKeeperSession:
@@ -73,7 +73,7 @@ class ZooKeeperSession:
         self._session_id: int | None = None
         self._timeout_ms = 0
         self._waiting: list[PendingReply] = []
-        self._attempt_at = 0.0
+        self._attempted_at = 0.0
         self._requests: Counter[str] = Counter()
         self._round_trips = 0
 
@@ -142,7 +142,7 @@ class ZooKeeperSession:
         if self.state is ConnectionState.CONNECTED:
             self._send(replies)
         elif self.closing:
-            _refuse(replies)
+            _fail_closed(replies)
         elif self.failure is not None:
             for reply in replies:
                 reply.settle(Outcome(error=self.failure))
@@ -188,7 +188,7 @@ class ZooKeeperSession:
 
     def _on_response(self, reply: PendingReply, response: Any, error: BaseException | None) -> None:
         """Settle ``reply`` in kazoo's connection thread, which an exception would end."""
-        if not (isinstance(error, UnimplementedError) and self._retry_plainly(reply)):
+        if not (isinstance(error, UnimplementedError) and self._retry_without_container(reply)):
             self._complete(reply, response, error, self._holds.expire)
 
     def _on_own_answer(self, reply: PendingReply, response: Any, error: BaseException | None) -> bool:
@@ -224,7 +224,7 @@ class ZooKeeperSession:
         except LEADER_ERRORS as refused:
             return Outcome(error=refused)
 
-    def _retry_plainly(self, reply: PendingReply) -> bool:
+    def _retry_without_container(self, reply: PendingReply) -> bool:
         """Retry without the container flag if it was set. Return whether ``reply`` is retried."""
         if not (isinstance(reply.request, Create) and reply.request.container and self._translator.containers):
             return False
@@ -239,14 +239,14 @@ class ZooKeeperSession:
         """Check the server before the handshake, which sends credentials."""
         if not self.is_genuine(host, port):
             raise ConnectionDropped(f"no embedded server of this user listens at {host}:{port}")
-        self._attempt_at = lease_clock()
+        self._attempted_at = lease_clock()
 
     def _on_session(self, session_id: int, timeout_ms: int) -> None:
         """Begin or resume a session that is connected and authenticated."""
         is_new = session_id != self._session_id
         if is_new:
             self._end_session()
-            self._lease.begin(session_id, timeout_ms / 1000, self._attempt_at)
+            self._lease.begin(session_id, timeout_ms / 1000, self._attempted_at)
         self._holds.expire(lease_clock())  # by the old timeout, under which they were held
         self._lease.renegotiate(timeout_ms / 1000)
         with self.lock:
@@ -259,7 +259,7 @@ class ZooKeeperSession:
             waiting, self._waiting = self._waiting, []
             # The new server may lag behind the previous one, even behind our own writes whose
             # replies were lost.
-            self._send_first(Batch((Sync("/"),), _nobody).replies[0])
+            self._send_first(Batch((Sync("/"),), _ignore).replies[0])
             self._send(waiting)
         self._notify_state()
 
@@ -335,7 +335,7 @@ class ZooKeeperSession:
         if kazoo is None or self.info is not None or self.lost_since is None or self.failure is not None:
             return False
         timeouts = (now - self.lost_since) * 1000 / max(1, self._timeout_ms)
-        return timeouts > 1.5 if kazoo.is_dead else timeouts > 1 and kazoo.refusals >= REFUSALS
+        return timeouts > 1.5 if kazoo.is_dead else timeouts > 1 and kazoo.refusals >= MAX_REFUSED_HANDSHAKES
 
     def give_up_session(self, now: float) -> None:
         """Change the state to LOST if the connection has been lost for the session timeout.
@@ -367,7 +367,7 @@ class ZooKeeperSession:
         with self.lock:
             self.closing = True
             waiting, self._waiting = self._waiting, []
-        _refuse(waiting)
+        _fail_closed(waiting)
         self._notify_state()
 
     def close(self, seconds: float) -> None:
@@ -398,11 +398,11 @@ def _auth_data(auth: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
     return [(scheme, credential) for scheme, credential in auth if scheme != "sasl"]
 
 
-def _refuse(replies: Sequence[PendingReply]) -> None:
+def _fail_closed(replies: Sequence[PendingReply]) -> None:
     """Fail the requests because the client is closed."""
     for reply in replies:
         reply.settle(Outcome(error=ClientClosedError(f"{type(reply.request).__name__} {reply.request.path}")))
 
 
-def _nobody() -> None:
+def _ignore() -> None:
     """Ignore the result."""
