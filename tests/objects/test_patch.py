@@ -334,7 +334,7 @@ def test_tests_and_what_they_test_can_be_patched(tmp_path: Path, monkeypatch: py
         ("import queue\nq = queue.Queue()\nq.mutex.acquire", 3, "the inside of a queue.Queue"),
     ],
 )
-def test_what_cannot_work_is_refused_with_its_line(
+def test_unsupported_code_is_refused_with_its_line(
     write: Callable[..., None], tmp_path: Path, text: str, line: int, what: str
 ) -> None:
     write(jobs=text, other="import threading")

@@ -339,7 +339,7 @@ def test_response_in_another_spelling_is_taken(sasl: ServerProcess, old: bytes, 
 
 
 @pytest.mark.parametrize(("old", "new"), NOT_TAKEN)
-def test_response_that_is_none_is_refused(sasl: ServerProcess, old: bytes, new: bytes) -> None:
+def test_malformed_response_is_refused(sasl: ServerProcess, old: bytes, new: bytes) -> None:
     with speaking(sasl) as speaker:
         token = response("alice", "a-secret", challenged(speaker))
         assert old in token
@@ -355,7 +355,7 @@ def test_response_that_java_alone_takes(sasl: ServerProcess, old: bytes, new: by
         assert code == (0 if sasl.name == "zookeeper" else ErrorCode.AUTH_FAILED)
 
 
-def test_who_asks_to_act_as_another_acts_as_himself(sasl: ServerProcess) -> None:
+def test_authorization_id_is_ignored(sasl: ServerProcess) -> None:
     with speaking(sasl) as speaker:
         speaker.body(r.SaslRequest(response("alice", "a-secret", challenged(speaker), authzid="bob")))
         told = speaker.body(r.WhoAmIRequest()).client_info

@@ -62,7 +62,7 @@ class TestAcl:
         ]:
             assert me.err(r.SetAclRequest(path, acl, 9)) == code
 
-    def test_digests_are_hidden_from_who_only_reads(self, me: Speaker, root: str) -> None:
+    def test_digests_are_hidden_from_clients_that_may_only_read(self, me: Speaker, root: str) -> None:
         mine = r.Acl(31, "digest", digest_of(ALICE))
         me.body(r.CreateRequest(f"{root}/a", acl=(mine, *world(Permission.READ))))
         assert me.body(r.GetAclRequest(f"{root}/a")).acl[0].id == "alice:x"

@@ -24,27 +24,27 @@ OTHERS = [make_digest_acl("bob", "b", all=True)]
         ((("sasl", "alice:a"),), CREATOR_ALL_ACL),
     ],
 )
-def test_owner_is_who_shows_credentials(auth: tuple[tuple[str, str], ...], own: list[object]) -> None:
+def test_owner_is_the_identity_of_the_credentials(auth: tuple[tuple[str, str], ...], own: list[object]) -> None:
     assert Access("/distsync", None, auth).of("/distsync/lock/a") == own
 
 
-def test_given_acl_comes_before_credentials() -> None:
+def test_explicit_acl_takes_precedence_over_credentials() -> None:
     assert Access("/n", OTHERS, (("digest", "alice:a:b"),)).of("/n/lock") == OTHERS
     assert Access("/n", [(31, "digest", OTHERS[0].id.id)]).of("/n/lock") == OTHERS
 
 
-def test_above_the_namespace_there_is_room_for_others() -> None:
+def test_znodes_above_the_namespace_are_open_to_other_users() -> None:
     access = Access("/zoo/team/mine", OTHERS)
     assert access.of("/zoo") == access.of("/zoo/team") == [*OTHERS, SIBLING_ACL]
     for path in ("/zoo/team/mine", "/zoo/team/mine/lock", "/zoo/te", "/zoo/team/other", "/elsewhere"):
         assert access.of(path) == OTHERS
 
 
-def test_open_namespace_is_open_above_too() -> None:
+def test_znodes_above_an_open_namespace_are_open() -> None:
     assert Access("/zoo/team").of("/zoo") == OPEN_ACL_UNSAFE
 
 
-def test_object_has_its_own_down_to_the_last_znode_and_in_nothing_beside() -> None:
+def test_acl_of_an_object_applies_to_all_its_znodes_and_no_others() -> None:
     access = Access("/n")
     access.protect("/n/lock/a", OTHERS)
     for path in ("/n/lock/a", "/n/lock/a/b/c", "/n/lock/a-__lock__", "/n/lock/a-__lock__/b"):
@@ -55,6 +55,6 @@ def test_object_has_its_own_down_to_the_last_znode_and_in_nothing_beside() -> No
     assert access.of("/n/lock/a") == OPEN_ACL_UNSAFE
 
 
-def test_znodes_of_one_owner_have_one_list_which_is_packed_once() -> None:
+def test_acl_of_one_owner_is_one_list_that_is_packed_once() -> None:
     access = Access("/n", OTHERS)
     assert access.of("/n/a") is access.of("/n/b")

@@ -1,4 +1,4 @@
-"""The benchmark's own parts: goals, tables, counts. What is measured is in bench/measures."""
+"""The benchmark's own code: goals, tables, counts."""
 
 from __future__ import annotations
 
@@ -32,25 +32,25 @@ class TestGoals:
         assert ratios(result(), OURS, "kazoo") == [2.0, 6.0, 4.0]
         assert faster(3).spread([result()]) == Spread(4.0, 2.0, 6.0)
 
-    def test_time_is_the_ratio_the_other_way_round(self) -> None:
+    def test_ratio_of_times_is_inverse(self) -> None:
         assert slower(2, than="bare").spread([result()]) == Spread(2.0, 1.0, 3.0)
 
     @pytest.mark.parametrize(("wanted", "reached"), [(4.0, True), (4.1, False), (None, None)])
     def test_median_decides(self, wanted: float | None, reached: bool | None) -> None:
         assert faster(wanted).is_reached(Spread(4.0, 2.0, 6.0)) is reached
 
-    def test_bound_from_above(self) -> None:
+    def test_upper_bound_is_reached_below_it(self) -> None:
         late = figure("late", at_most=0.2)
         assert late.is_reached(Spread(0.2, 0.1, 0.3)) is True
         assert late.is_reached(Spread(0.21, 0.1, 0.3)) is False
 
-    def test_counts_are_those_of_the_largest_size(self) -> None:
+    def test_counts_of_the_largest_size_decide(self) -> None:
         results = [result(10, 3.0), result(1000, 6.0)]
         assert counted("requests", "cycle", 5).spread(results) == Spread(6.0, 6.0, 6.0)
         assert constant("requests", "cycle", 1.1).spread(results) == Spread(2.0, 2.0, 2.0)
 
     @pytest.mark.parametrize("results", [[], [result()]])
-    def test_what_was_not_measured_has_no_spread(self, results: list[Result]) -> None:
+    def test_missing_measurement_has_no_spread(self, results: list[Result]) -> None:
         assert faster(2, than="redis").spread(results) is None
 
 
@@ -63,7 +63,7 @@ class TestTable:
         assert shown(Spread(2.0, 2.0, 2.0), "x") == "2.00x"
         assert shown(Spread(2.0, 1.0, 3.0), "x") == "2.00x (1.00 to 3.00)"
 
-    def test_row_says_what_is_wanted_and_whether_it_is_reached_on_each_server(self) -> None:
+    def test_row_shows_the_goal_and_whether_each_server_reaches_it(self) -> None:
         report = Report(MACHINE, [result(), result(server="zookeeper")])
         text = markdown(report, measure(faster(5), slower(3, than="bare")))
         assert "| measure | beside | wanted | embedded | zookeeper |" in text
@@ -72,12 +72,12 @@ class TestTable:
         assert "* Lock cycle: the disk." in text
         assert "| Lock cycle | cycle | embedded | 3.00 /  | 0.00 /  | 500 /  |" in text
 
-    def test_server_without_this_measure_is_said_to_be(self) -> None:
+    def test_server_without_this_measure_is_marked(self) -> None:
         other = Result("other", "zookeeper", 1, {}, {}, {})
         text = markdown(Report(MACHINE, [result(), other]), measure(faster(5)))
         assert "| 4.00x (2.00 to 6.00) **no** | not measured |" in text
 
-    def test_text_is_put_between_the_marks_of_a_page(self) -> None:
+    def test_text_is_inserted_between_the_marks_of_a_page(self) -> None:
         page = inserted(f"before {BEGIN} old {END} after", "new")
         assert page == f"before {BEGIN}\nnew\n{END} after"
         assert inserted(page, "new") == page
@@ -86,27 +86,27 @@ class TestTable:
         report = Report(MACHINE, [result()])
         assert Report.from_json(json.loads(json.dumps(report.to_json()))) == report
 
-    def test_what_is_measured_again_replaces_what_was(self) -> None:
+    def test_new_result_replaces_the_old_one(self) -> None:
         report = Report(MACHINE, [result(), result(server="zookeeper")])
         assert [one.server for one in report.without([result()])] == ["zookeeper"]
 
-    def test_what_is_measured_at_another_size_stands_beside_it(self) -> None:
+    def test_result_of_another_size_is_added(self) -> None:
         report = Report(MACHINE, [result(100), result(1000)])
         assert [one.size for one in report.without([result(100)])] == [1000]
 
-    def test_what_is_not_reached_is_listed_with_the_servers_where_it_is_not(self) -> None:
+    def test_missed_goals_are_listed_with_their_servers(self) -> None:
         slow = Result("lock", "zookeeper", 1, {OURS: [6.0], "kazoo": [5.0]})
         text = markdown(Report(MACHINE, [result(), slow]), measure(faster(3)))
         assert "* Lock cycle, rate of kazoo: at least 3; zookeeper 1.20x.\n" in text
         assert "nothing: all was reached" in markdown(Report(MACHINE, [result()]), measure(faster(3)))
 
-    def test_load_before_the_run_is_told(self) -> None:
+    def test_load_before_the_run_is_shown(self) -> None:
         text = markdown(Report({**MACHINE, "load_before": [0.1, 0, 0]}, [result()]), measure(faster(3)))
         assert "load 0.1 before and 1.5 at the end" in text
 
 
 class TestTurns:
-    def test_each_begins_a_round_in_its_turn(self) -> None:
+    def test_contestants_take_turns_in_starting_a_round(self) -> None:
         order: list[str] = []
 
         def turn(name: str) -> Done:
@@ -116,10 +116,10 @@ class TestTurns:
         assert len(list(rounds_of({name: lambda name=name: turn(name) for name in "abc"}, 4))) == 4
         assert "".join(order) == "abc" + "bca" + "cab" + "abc"
 
-    def test_rounds_end_when_they_have_taken_long_enough(self) -> None:
+    def test_rounds_end_after_their_time(self) -> None:
         assert len(list(rounds_of({"a": lambda: Done(1, 1.0)}, 9, seconds=0.0))) == FEWEST_ROUNDS
 
-    def test_work_is_done_so_often(self) -> None:
+    def test_work_is_repeated(self) -> None:
         done: list[int] = []
         assert so_often(lambda: done.append(1), 7).operations == 7 == len(done)
         assert for_seconds(lambda: done.append(1), 0.001, batch=3).operations == len(done) - 7
@@ -129,10 +129,10 @@ class TestTurns:
         assert per_operation(Done(10, 1.0), counts) == {"requests": 2.0, "events": 1.0, "bytes": 100.0}
 
 
-def test_page_shows_the_results_that_stand_beside_it() -> None:
+def test_page_shows_the_stored_results() -> None:
     report = Report.from_json(json.loads((PAGE.parent / "performance" / "results.json").read_text()))
     assert markdown(report, MEASURES) in PAGE.read_text()
 
 
-def test_each_measure_says_what_bounds_it_and_has_a_goal() -> None:
+def test_each_measure_has_a_goal_and_names_its_bound() -> None:
     assert [one.name for one in MEASURES.values() if not (one.bound and one.goals and one.sizes)] == []

@@ -1,4 +1,4 @@
-"""Waiting in a crowd with scripted views: who was let in after others stood behind him says so."""
+"""Waiting for capacity, with scripted snapshots: a waiter marks its znode when it is admitted."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ STAT = Stat(1, 1, 0, 0, 0, 0, 0, 7, 0, 0, 1)
 
 
 class Crowd:
-    """Whoever is ahead has gone when one looks again."""
+    """A queue whose contenders ahead are gone at the second read."""
 
     poll_interval = 1.0
 
@@ -39,7 +39,7 @@ class Crowd:
 
 
 def admitted(work: Coroutine[Any, Any, bool | None]) -> bool | None:
-    """What comes out when every znode that is read has gone."""
+    """Return the result if every znode that is read is gone."""
     try:
         step = work.send(None)
         while True:
@@ -51,13 +51,13 @@ def admitted(work: Coroutine[Any, Any, bool | None]) -> bool | None:
 
 
 @pytest.mark.parametrize("ahead", [("/a", "/b", "/c"), ("/a", "/b")])
-def test_who_was_not_in_at_first_says_when_he_is_also_if_he_never_slept(ahead: tuple[str, ...]) -> None:
+def test_waiter_marks_its_admission_even_if_it_never_slept(ahead: tuple[str, ...]) -> None:
     crowd = Crowd()
     assert admitted(admit(crowd, QueueSnapshot(ahead, 2)))
     assert crowd.said_so == 1
 
 
-def test_who_is_in_at_once_says_nothing() -> None:
+def test_contender_admitted_at_once_marks_nothing() -> None:
     crowd = Crowd()
     assert admitted(admit(crowd, QueueSnapshot(("/a",), 2)))
     assert crowd.said_so == 0

@@ -1,4 +1,4 @@
-"""Is what the codec writes the wire's bytes, and does everything come back as it went in?"""
+"""The codec: bytes on the wire, and round trips of all records."""
 
 from __future__ import annotations
 
@@ -90,40 +90,40 @@ read_only = st.none() | st.booleans()
 
 
 def same(left: Any, right: Any) -> bool:
-    """Equal, and of one type, all the way down."""
+    """Return whether two values are equal and have the same types at all levels."""
     if type(left) is not type(right) or left != right:
         return False
     return not isinstance(left, tuple) or all(map(same, left, right))
 
 
 @given(ints, requests)
-def test_a_request_comes_back(xid: int, request: r.Request) -> None:
+def test_request_survives_a_round_trip(xid: int, request: r.Request) -> None:
     assert same(codec.decode_request(codec.encode_request(xid, request)), (xid, request))
 
 
 @given(ints, longs, bodies)
-def test_a_reply_comes_back(xid: int, zxid: int, body: r.Body) -> None:
+def test_reply_survives_a_round_trip(xid: int, zxid: int, body: r.Body) -> None:
     frame = codec.encode_reply(xid, zxid, 0, body)
     assert same(codec.decode_reply(frame, type(body)), (xid, zxid, 0, body))
 
 
 @given(longs, st.builds(r.WatcherEvent, ints, ints, texts))
-def test_an_event_comes_back(zxid: int, event: r.WatcherEvent) -> None:
+def test_event_survives_a_round_trip(zxid: int, event: r.WatcherEvent) -> None:
     assert same(codec.decode_event(codec.encode_event(zxid, event)), (zxid, event))
 
 
 @given(st.builds(r.ConnectRequest, ints, longs, ints, longs, data, read_only))
-def test_a_connect_request_comes_back(request: r.ConnectRequest) -> None:
+def test_connect_request_survives_a_round_trip(request: r.ConnectRequest) -> None:
     assert same(codec.decode_connect(codec.encode_connect(request)), request)
 
 
 @given(st.builds(r.ConnectResponse, ints, ints, longs, data, read_only))
-def test_a_connect_response_comes_back(response: r.ConnectResponse) -> None:
+def test_connect_response_survives_a_round_trip(response: r.ConnectResponse) -> None:
     assert same(codec.decode_connect_response(codec.encode_connect_response(response)), response)
 
 
 @given(st.binary(max_size=60))
-def test_no_bytes_do_harm(frame: bytes) -> None:
+def test_arbitrary_bytes_are_decoded_or_refused(frame: bytes) -> None:
     try:
         _, request = codec.decode_request(frame)
     except WireError:
@@ -142,9 +142,9 @@ def test_a_cut_request_is_malformed_or_short(xid: int, request: r.Request, chose
 
 
 class TestBytes:
-    """M-1, M-13, M-15: layouts that clients rely on, byte for byte."""
+    """M-1, M-13, M-15: layouts that clients depend on, byte for byte."""
 
-    def test_the_read_only_byte_is_sent_only_to_who_sent_it(self) -> None:
+    def test_the_read_only_byte_is_sent_only_to_clients_that_sent_it(self) -> None:
         response = r.ConnectResponse(0, 4000, 7, bytes(16))
         assert len(codec.encode_connect_response(response)) == 36
         assert len(codec.encode_connect_response(response._replace(read_only=False))) == 37
@@ -160,7 +160,7 @@ class TestBytes:
 
     @pytest.mark.parametrize("count", [-1, -2, -(2**31)])
     def test_an_acl_without_entries(self, count: int) -> None:
-        """However it is said; refused later, with a code of its own."""
+        """It is decoded in every encoding; the server refuses it later, with a code of its own."""
         frame = codec.encode_request(1, r.SetAclRequest("/", ()))
         assert codec.decode_request(frame[:13] + struct.pack(">ii", count, -1)) == (1, r.SetAclRequest("/", ()))
 
@@ -189,7 +189,7 @@ class TestBytes:
         assert codec.encode_reply(5, 6, -101, None) == struct.pack(">iqi", 5, 6, -101)
 
     def test_a_reply_may_have_a_body_beside_an_error(self) -> None:
-        """A refused token is answered so."""
+        """The reply to a refused token."""
         frame = struct.pack(">iqii", 5, 0, -115, -1)
         assert codec.encode_reply(5, 0, -115, r.SaslReply(None)) == frame
         assert codec.framed_reply(5, 0, -115, r.SaslReply(None)) == struct.pack(">i", 20) + frame
@@ -213,19 +213,19 @@ class TestBytes:
         assert type(codec.decode_request(frame)[1]) is r.MalformedRequest
 
     @pytest.mark.parametrize("frame", [b"", b"1234567"])
-    def test_what_has_no_header_is_refused(self, frame: bytes) -> None:
+    def test_frame_without_a_header_is_refused(self, frame: bytes) -> None:
         with pytest.raises(WireError):
             codec.decode_request(frame)
 
     @pytest.mark.parametrize("frame", [b"", b"ruok", bytes(27), bytes(24) + b"\0\0\0\x10abc"])
-    def test_what_is_no_handshake_is_refused(self, frame: bytes) -> None:
+    def test_malformed_handshake_is_refused(self, frame: bytes) -> None:
         with pytest.raises(WireError):
             codec.decode_connect(frame)
 
 
 class TestFrames:
     @given(st.lists(st.binary(min_size=1, max_size=30), max_size=6), st.lists(st.integers(0, 200), max_size=8))
-    def test_frames_come_out_however_the_stream_is_cut(self, frames: list[bytes], cuts: list[int]) -> None:
+    def test_frames_are_found_however_the_stream_is_cut(self, frames: list[bytes], cuts: list[int]) -> None:
         stream = b"".join(map(framed, frames))
         edges = [0, *sorted(min(cut, len(stream)) for cut in cuts), len(stream)]
         splitter = FrameSplitter()
@@ -238,5 +238,5 @@ class TestFrames:
         with pytest.raises(WireError, match="allowed are 1 to 100"):
             FrameSplitter(limit=100).feed(struct.pack(">i", length))
 
-    def test_a_frame_as_long_as_the_limit_passes(self) -> None:
+    def test_a_frame_of_the_maximum_length_is_accepted(self) -> None:
         assert FrameSplitter(limit=100).feed(framed(bytes(100))) == [bytes(100)]

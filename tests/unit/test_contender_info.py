@@ -1,4 +1,4 @@
-"""Who is who: what a contender says of itself, and what is understood of what anybody wrote."""
+"""The data of contenders: description, and parsing of arbitrary data."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ JSON = st.recursive(
 FIELDS = ("host", "pid", "thread", "since", "place", "version")
 
 
-def test_what_is_described_is_read_again() -> None:
+def test_described_contender_is_read_back() -> None:
     before = datetime.now(timezone.utc)
     contender = contender_info.read(contender_info.describe(), PATH, 7)
     assert (contender.host, contender.pid, contender.version) == (socket.gethostname(), os.getpid(), VERSION)
     assert (contender.path, contender.token) == (PATH, 7)
     assert contender.thread == threading.current_thread().name
     assert contender.place.startswith("unit/test_contender_info.py:")
-    assert contender.place.endswith(" in test_what_is_described_is_read_again")
+    assert contender.place.endswith(" in test_described_contender_is_read_back")
     assert contender.since is not None
     assert contender.since.utcoffset() == timedelta(0)
     assert contender.since >= before.replace(microsecond=before.microsecond // 1000 * 1000)
 
 
-def test_a_thread_says_its_name_and_a_task_its_own() -> None:
+def test_contender_has_the_name_of_its_thread_or_task() -> None:
     said: list[Contender] = []
 
     def work() -> None:
@@ -57,41 +57,41 @@ def test_a_thread_says_its_name_and_a_task_its_own() -> None:
     assert [contender.thread for contender in said] == ["seller", "buyer"]
 
 
-def test_a_contender_is_shown_in_one_line() -> None:
+def test_contender_is_shown_in_one_line() -> None:
     contender = Contender("db1", 42, "MainThread", None, "jobs.py:3 in work", VERSION, PATH, 7)
     assert str(contender) == "db1:42 MainThread at jobs.py:3 in work"
     assert str(contender_info.read(b"", PATH, 7)) == "unknown"
 
 
-def test_a_contender_forges_no_second_line_of_the_log_and_commands_no_terminal() -> None:
+def test_contender_cannot_inject_log_lines_or_terminal_codes() -> None:
     forged = {"host": "db1\nWARNING all is well", "pid": 1, "thread": "\x1b[2J\u202e", "place": "a\u2028b\ud800"}
     shown = str(contender_info.read(json.dumps(forged).encode(), PATH, 7))
     assert shown == r"db1\nWARNING all is well:1 \x1b[2J\u202e at a\u2028b\ud800"
 
 
 @pytest.mark.parametrize("data", [None, b"", b"10.0.0.1", b"\xff\xfe", b"[1]", b"null", b"[" * 100_000, b"{}", b"NaN"])
-def test_a_contender_that_says_nothing_understood_is_unknown(data: bytes | None) -> None:
+def test_contender_with_unknown_data_is_unknown(data: bytes | None) -> None:
     assert contender_info.read(data, PATH, 7) == Contender("", None, "", None, "", "", PATH, 7)
 
 
 @given(
     st.binary() | st.dictionaries(st.sampled_from(FIELDS) | st.text(), JSON).map(lambda said: json.dumps(said).encode())
 )
-def test_whatever_anybody_wrote_is_read_as_known_or_unknown(data: bytes) -> None:
+def test_arbitrary_data_is_read_as_known_or_unknown(data: bytes) -> None:
     contender = contender_info.read(data, PATH, 7)
     assert all(isinstance(getattr(contender, name), str) for name in ("host", "thread", "place", "version"))
     assert contender.pid is None or type(contender.pid) is int
     assert contender.since is None or contender.since.tzinfo is not None
 
 
-def test_a_field_that_makes_no_sense_leaves_the_others() -> None:
+def test_malformed_field_does_not_affect_the_others() -> None:
     said = {"host": "db1", "pid": True, "thread": 3, "since": "yesterday", "place": "p" * 1000, "more": {}}
     contender = contender_info.read(json.dumps(said).encode(), PATH, 7)
     assert contender == Contender("db1", None, "", None, "p" * 200, "", PATH, 7)
     assert contender_info.read(b'{"since": "2024-05-06T07:08:09"}', PATH, 7).since is None
 
 
-def test_what_a_contender_says_is_small() -> None:
+def test_data_of_a_contender_is_small() -> None:
     name = threading.current_thread().name
     try:
         threading.current_thread().name = "n" * 100_000

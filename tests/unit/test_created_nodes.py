@@ -1,4 +1,4 @@
-"""The ledger of one call: what it has made and not deleted is known."""
+"""The nodes that a call has created and not deleted."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from distsync.errors import DisconnectedError
 
 
 def leftovers(*requests: Create | Delete | Multi, lost: bool = False) -> list[LeftoverNode]:
-    """What a call leaves behind that has sent these; of the last one the answer is lost, perhaps."""
+    """Return what a call leaves behind after these requests; the reply to the last one may be lost."""
     ledger = CreatedNodes()
     for number, request in enumerate(requests, 1):
         ledger.sent(request)
@@ -26,16 +26,16 @@ def leftovers(*requests: Create | Delete | Multi, lost: bool = False) -> list[Le
 MAKE, DELETE = Create("/a", ephemeral=True), Delete("/a")
 
 
-def test_what_was_made_is_an_orphan_until_it_was_deleted() -> None:
+def test_created_node_is_an_orphan_until_it_is_deleted() -> None:
     assert leftovers(MAKE) == [LeftoverNode("/a", True)]
     assert leftovers(MAKE, DELETE) == []
 
 
-def test_what_was_deleted_and_made_anew_in_one_transaction_is_an_orphan() -> None:
+def test_node_deleted_and_recreated_in_one_transaction_is_an_orphan() -> None:
     assert leftovers(Multi((DELETE, MAKE))) == [LeftoverNode("/a", True)]
     assert leftovers(MAKE, Multi((DELETE, MAKE))) == [LeftoverNode("/a", True)]
 
 
-def test_what_may_have_been_made_is_an_orphan() -> None:
+def test_node_that_may_have_been_created_is_an_orphan() -> None:
     assert leftovers(MAKE, lost=True) == [LeftoverNode("/a", True)]
     assert leftovers(Multi((DELETE, MAKE)), lost=True) == [LeftoverNode("/a", True)]

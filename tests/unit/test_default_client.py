@@ -1,4 +1,4 @@
-"""The default client: one a process, made at first use; no client here ever connects."""
+"""The default client: one per process, created at first use. No client here connects."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def own_default(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     close_default()
 
 
-def test_the_default_client_is_made_once_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_default_client_is_created_once_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DISTSYNC_NAMESPACE", "/from/environment")
     client = default_client()
     assert client is default_client()
     assert (client.hosts, client.namespace) == (NOWHERE, "/from/environment")
 
 
-def test_threads_that_ask_together_get_the_same_client() -> None:
+def test_threads_that_ask_at_once_get_the_same_client() -> None:
     begin, got = threading.Barrier(8), []
 
     def ask() -> None:
@@ -47,7 +47,7 @@ def test_threads_that_ask_together_get_the_same_client() -> None:
     assert len(set(map(id, got))) == 1
 
 
-def test_connect_makes_the_default_client_unless_told_otherwise() -> None:
+def test_connect_sets_the_default_client_unless_default_is_false() -> None:
     first = connect(NOWHERE, namespace="/first")
     other = connect(namespace="/other", default=False)
     assert default_client() is first
@@ -58,20 +58,20 @@ def test_connect_makes_the_default_client_unless_told_otherwise() -> None:
     other.close()
 
 
-def test_a_bad_setting_is_an_error_of_the_call_and_leaves_the_default_client() -> None:
+def test_bad_setting_raises_and_keeps_the_default_client() -> None:
     client = default_client()
     with pytest.raises(ConfigurationError, match="^session_timeout=-1"):
         connect(session_timeout=-1)
     assert default_client() is client
 
 
-def test_a_bad_variable_is_an_error_that_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bad_variable_raises_an_error_that_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DISTSYNC_CODEC", "yaml")
     with pytest.raises(ConfigurationError, match="^DISTSYNC_CODEC='yaml'"):
         default_client()
 
 
-def test_a_closed_default_client_stays_until_it_is_replaced_on_purpose() -> None:
+def test_closed_default_client_stays_until_it_is_replaced_explicitly() -> None:
     client = default_client()
     close_default()
     assert client.closed
@@ -84,13 +84,13 @@ def test_a_closed_default_client_stays_until_it_is_replaced_on_purpose() -> None
     close_default()
 
 
-def test_a_client_can_be_made_the_default_one() -> None:
+def test_client_can_be_made_the_default_one() -> None:
     client = Client(NOWHERE)
     set_default(client)
     assert default_client() is client
 
 
-def test_a_child_forked_while_a_thread_makes_the_default_client_can_make_its_own() -> None:
+def test_child_forked_while_a_thread_creates_the_default_client_can_create_its_own() -> None:
     with default.current.lock:
         child = os.fork()
         if child == 0:

@@ -1,4 +1,4 @@
-"""DIGEST-MD5 as RFC 2831 has it: its own examples, and what is refused."""
+"""DIGEST-MD5 as in RFC 2831: its examples, and what is refused."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ USERS = {"alice": "a-secret", "zoé": "pässword", "li": "密码"}
 
 
 def talk(token: bytes = b"") -> DigestMd5Exchange:
-    """One that has been asked."""
+    """Return an authenticator that has sent its challenge."""
     made = DigestMd5Exchange(NONCE, USERS)
     made.answer(token)
     return made
@@ -56,25 +56,25 @@ def test_examples_of_the_rfc(service: str, nonce: str, cnonce: str, shown: str, 
     assert example.user == "chris"
 
 
-def test_right_password_says_who_it_is() -> None:
+def test_right_password_authenticates_the_user() -> None:
     mine = talk()
     assert re.fullmatch(rb"rspauth=[0-9a-f]{32}", mine.answer(response("alice", "a-secret")))
     assert mine.user == "alice"
 
 
-def test_first_token_is_not_looked_at() -> None:
+def test_first_token_is_ignored() -> None:
     assert talk(b"junk").answer(response("alice", "a-secret"))
 
 
 @pytest.mark.parametrize("encodings", [("utf-8",), ("iso-8859-1", "utf-8")])
 @pytest.mark.parametrize("user", ["zoé", "li"])
-def test_letters_that_are_not_ascii_in_both_spellings(user: str, encodings: tuple[str, ...]) -> None:
+def test_non_ascii_letters_are_accepted_in_both_encodings(user: str, encodings: tuple[str, ...]) -> None:
     mine = talk()
     mine.answer(response(user, USERS[user], encodings=encodings))
     assert mine.user == user
 
 
-def test_who_asks_to_act_as_another_acts_as_himself() -> None:
+def test_authorization_id_is_ignored() -> None:
     mine = talk()
     mine.answer(response("alice", "a-secret", authzid="bob"))
     assert mine.user == "alice"
@@ -89,7 +89,7 @@ def test_wrong_user_or_password_is_refused_in_the_same_words(user: str, password
 
 
 @pytest.mark.parametrize(("password", "user"), [("a-secret", "alice"), ("wrong", None)])
-def test_nonce_serves_once(password: str, user: str | None) -> None:
+def test_nonce_is_accepted_once(password: str, user: str | None) -> None:
     mine = talk()
     with suppress(ProofRefusedError):
         mine.answer(response("alice", password))
@@ -132,7 +132,7 @@ RIGHT = response("alice", "a-secret")
         (RIGHT, b""),
     ],
 )
-def test_response_that_is_none_is_refused(old: bytes, new: bytes) -> None:
+def test_malformed_response_is_refused(old: bytes, new: bytes) -> None:
     assert old in RIGHT
     with pytest.raises(ProofRefusedError):
         talk().answer(RIGHT.replace(old, new))
@@ -148,7 +148,7 @@ def test_response_that_is_none_is_refused(old: bytes, new: bytes) -> None:
         (b"zookeeper/zk-sasl-md5", b"ZooKeeper/ZK-SASL-MD5"),
     ],
 )
-def test_other_spellings_of_a_response(old: bytes, new: bytes) -> None:
+def test_response_is_accepted_in_other_spellings(old: bytes, new: bytes) -> None:
     """The digest-uri is part of what is hashed."""
     mine = talk()
     token = RIGHT.replace(old, new)
@@ -159,7 +159,7 @@ def test_other_spellings_of_a_response(old: bytes, new: bytes) -> None:
 
 
 @given(st.binary(max_size=300))
-def test_no_bytes_are_more_than_refused(token: bytes) -> None:
+def test_arbitrary_bytes_are_refused(token: bytes) -> None:
     mine = talk()
     with pytest.raises(ProofRefusedError):
         mine.answer(token)
@@ -167,7 +167,7 @@ def test_no_bytes_are_more_than_refused(token: bytes) -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, len(RIGHT) - 1), st.integers(0, 255)), min_size=1, max_size=4))
-def test_mutated_response_is_refused_or_says_the_same(changes: list[tuple[int, int]]) -> None:
+def test_mutated_response_is_refused_or_means_the_same(changes: list[tuple[int, int]]) -> None:
     token = bytearray(RIGHT)
     for at, value in changes:
         token[at] = value
@@ -181,7 +181,7 @@ def test_mutated_response_is_refused_or_says_the_same(changes: list[tuple[int, i
         assert mine.user == "alice"
 
 
-def test_nothing_of_what_is_sent_is_in_the_refusal() -> None:
+def test_refusal_shows_nothing_of_the_response() -> None:
     for token in (response("sesame", "sesame"), b"sesame", RIGHT.replace(b"qop=auth", b"qop=sesame")):
         with pytest.raises(ProofRefusedError) as refusal:
             talk().answer(token)

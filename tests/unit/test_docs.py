@@ -1,4 +1,4 @@
-"""What README and docs say is there: commands, settings, errors, files."""
+"""The README and the docs mention only commands, settings, errors and files that exist."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ def test_each_make_command_has_a_target(page: Path) -> None:
 
 
 def commands(page: Path) -> list[str]:
-    """What stands in code, a line or a span each."""
+    """Yield the code of a page, by line or span."""
     text = page.read_text()
     blocks = re.findall(r"^```.*?^```", text, re.MULTILINE | re.DOTALL)
     return [*blocks, *re.findall(r"`[^`\n]+`", re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL))]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_each_link_leads_to_a_file(page: Path) -> None:
+def test_each_link_points_to_a_file(page: Path) -> None:
     links = re.findall(r"\]\(([^)#:]+)\)", page.read_text())
     assert [link for link in links if not (page.parent / link).exists()] == []
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if page.name != "CHANGELOG.md"], ids=lambda page: page.name)
-def test_each_error_that_is_named_exists(page: Path) -> None:
+def test_each_error_mentioned_exists(page: Path) -> None:
     known = {*vars(distsync.errors), *vars(builtins), "BrokenBarrierError", "MaybeEncodingError"}
     assert set(re.findall(r"`(\w+Error)`", page.read_text())) <= known
 
@@ -73,7 +73,7 @@ def test_readme_is_short() -> None:
     assert len(README.splitlines()) <= 150
 
 
-def test_each_test_that_is_said_to_hold_a_promise_exists() -> None:
+def test_each_test_named_for_a_promise_exists() -> None:
     files = [path for path in (ROOT / "tests").rglob("*.py") if path.stem.startswith("test_")]
     known = {path.stem for path in files}
     known.update(*(re.findall(r"^def (test_\w+)", path.read_text(), re.MULTILINE) for path in files))

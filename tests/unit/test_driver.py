@@ -1,4 +1,4 @@
-"""The driver with scripted answers: no socket, no thread, a clock that is a number."""
+"""The driver with scripted answers: no socket, no thread, and a number as the clock."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ LATE = object()
 
 
 class Script:
-    """A DriverContext whose server answers as scripted: path -> value or exception; any other request gets None."""
+    """A DriverContext with a scripted server: a value or exception per path; other requests get None."""
 
     def __init__(self, **answers: Any) -> None:
         self.mutex = contextlib.nullcontext()
@@ -85,7 +85,7 @@ class Script:
         return batch
 
     def read_replies(self, replies: Sequence[PendingReply], seconds: float) -> None:
-        """Nothing is to be read."""
+        """There are no replies to read."""
 
     def withdraw(self, batch: Batch) -> None:
         self.withdrawn.append(batch)
@@ -148,7 +148,7 @@ def run(work: Work, script: Script, deadline: float | None = None) -> Any:
         raise
 
 
-def test_driver_answers_steps_that_take_no_time() -> None:
+def test_driver_answers_local_steps() -> None:
     async def work() -> list[Any]:
         return [await Guid(), await Proven(7), await Proven(8), await Connected(), await Together()]
 
@@ -164,7 +164,7 @@ def test_driver_answers_a_request_with_its_value() -> None:
     assert script.sent == [(GetData("/a"),)]
 
 
-def test_driver_throws_a_requests_error() -> None:
+def test_driver_throws_the_error_of_a_request() -> None:
     async def work() -> str:
         try:
             await GetData("/a")
@@ -175,7 +175,7 @@ def test_driver_throws_a_requests_error() -> None:
     assert run(work(), Script(a=NoNodeError("/a"))) == "caught"
 
 
-def test_driver_sends_together_at_once_and_leaves_errors_in_their_places() -> None:
+def test_driver_sends_together_at_once_and_returns_errors_in_place() -> None:
     gone = NoNodeError("/b")
 
     async def work() -> Any:
@@ -253,7 +253,7 @@ def test_wait_ends_at_its_limit_or_at_the_deadline(
     assert task.result() is why
 
 
-def test_deadline_is_not_started_anew_at_a_wake() -> None:
+def test_deadline_is_not_extended_by_a_wakeup() -> None:
     first = Signal()
 
     async def work() -> tuple[WakeReason, WakeReason]:
@@ -314,7 +314,7 @@ def test_clean_up_after_the_deadline_has_a_deadline_of_its_own() -> None:
         task.result()
 
 
-def test_protocol_that_asks_for_ever_in_its_clean_up_is_given_up() -> None:
+def test_protocol_whose_clean_up_never_ends_is_abandoned() -> None:
     async def work() -> Any:
         while True:
             with contextlib.suppress(DeadlineError):
@@ -364,7 +364,7 @@ def test_call_runs_the_function_and_throws_what_it_raises() -> None:
     assert run(work(), Script()) == 5
 
 
-def test_function_of_the_users_that_outlasts_the_deadline_leaves_time_to_tell_what_it_came_to() -> None:
+def test_user_function_that_outlasts_the_deadline_leaves_time_to_publish_its_result() -> None:
     script = Script(a=LATE)
 
     def takes_long() -> None:
@@ -382,7 +382,7 @@ def test_function_of_the_users_that_outlasts_the_deadline_leaves_time_to_tell_wh
     assert task.result() == ("told", WakeReason.DEADLINE)
 
 
-def test_function_that_begins_when_the_deadline_is_over_leaves_no_more_time() -> None:
+def test_user_function_that_starts_after_the_deadline_leaves_no_more_time() -> None:
     script = Script(a=LATE)
 
     async def work() -> Any:
@@ -416,7 +416,7 @@ def test_interrupt_is_thrown_into_the_protocol_which_cleans_up() -> None:
     assert script.sent == [(Delete("/mine"),)]
 
 
-def test_second_interrupt_breaks_the_clean_up_off() -> None:
+def test_second_interrupt_aborts_the_clean_up() -> None:
     async def work() -> None:
         try:
             await Wait(Signal())
@@ -435,7 +435,7 @@ def test_second_interrupt_breaks_the_clean_up_off() -> None:
 
 
 class InterruptedQueue(SimpleQueue[Any]):
-    """Ctrl-C comes while the driver waits."""
+    """A queue in which Ctrl-C arrives while the driver waits."""
 
     def get(self, block: bool = True, timeout: float | None = None) -> Any:
         raise KeyboardInterrupt
@@ -455,7 +455,7 @@ def test_interrupt_of_the_wait_itself_ends_the_call_after_its_clean_up() -> None
 
 
 class Struck:
-    """A mutex at whose ``which``-th end a signal strikes."""
+    """A mutex that raises a signal when it is released for the ``which``-th time."""
 
     def __init__(self, which: int) -> None:
         self.left = which
@@ -487,7 +487,7 @@ def test_interrupt_between_two_steps_lets_the_protocol_clean_up(which: int) -> N
     assert seen == [None]
 
 
-def test_step_that_is_none_is_an_error_of_the_protocol() -> None:
+def test_unknown_step_is_an_error_of_the_protocol() -> None:
     class Odd:
         def __await__(self) -> Any:
             return (yield "no step")
@@ -499,7 +499,7 @@ def test_step_that_is_none_is_an_error_of_the_protocol() -> None:
         run(work(), Script())
 
 
-def test_background_hands_the_work_on() -> None:
+def test_background_passes_the_work_on() -> None:
     async def other() -> None: ...
 
     async def work() -> None:
@@ -510,7 +510,7 @@ def test_background_hands_the_work_on() -> None:
     assert len(script.in_background) == 1
 
 
-def test_driver_does_not_go_on_in_a_forked_child() -> None:
+def test_driver_stops_in_a_forked_child() -> None:
     script = Script()
 
     def fork() -> None:
@@ -525,7 +525,7 @@ def test_driver_does_not_go_on_in_a_forked_child() -> None:
     assert not script.sent
 
 
-# ---- what a failed call leaves behind
+# ---- the leftovers of a failed call
 
 MINE = Create("/line/_c_guid-lock-", ephemeral=True, sequence=True)
 MADE = Created("/line/_c_guid-lock-0000000007", None)
@@ -550,7 +550,7 @@ def scripted(answer: Any, **answers: Any) -> Script:
     return script
 
 
-def test_call_that_fails_leaves_its_ephemeral_to_the_janitor() -> None:
+def test_ephemeral_of_a_failed_call_is_left_to_the_clean_up() -> None:
     assert left_behind(stand(), scripted(MADE)) == [LeftoverNode(MADE.path, True)]
 
 
@@ -558,7 +558,7 @@ def test_call_that_fails_after_deleting_its_ephemeral_leaves_none() -> None:
     assert left_behind(stand(Delete(MADE.path)), scripted(MADE)) == []
 
 
-def test_ephemeral_deleted_by_somebody_else_is_no_orphan() -> None:
+def test_ephemeral_deleted_by_another_client_is_no_orphan() -> None:
     async def work() -> None:
         await MINE
         with contextlib.suppress(NoNodeError):
@@ -592,7 +592,7 @@ def test_ephemeral_of_a_transaction_is_remembered_too() -> None:
     assert left_behind(work(), Script(receipt=(Created("/receipt", None), None))) == [LeftoverNode("/receipt", True)]
 
 
-def test_ephemeral_that_was_refused_never_was() -> None:
+def test_refused_ephemeral_is_no_orphan() -> None:
     async def work() -> None:
         with contextlib.suppress(NoNodeError):
             await MINE
@@ -601,11 +601,11 @@ def test_ephemeral_that_was_refused_never_was() -> None:
     assert left_behind(work(), scripted(NoNodeError(MINE.path))) == []
 
 
-def test_what_a_protocol_leaves_held_on_purpose_stays() -> None:
+def test_node_that_a_protocol_holds_on_purpose_stays() -> None:
     assert left_behind(stand(Hold(MADE.path, 7, Loss())), scripted(MADE)) == []
 
 
-def test_what_was_held_before_the_interrupt_does_not_stay() -> None:
+def test_node_held_before_the_interrupt_is_an_orphan() -> None:
     loss = Loss()
     script = scripted(MADE)
     task, _ = task_of(stand(Hold(MADE.path, 7, loss), Wait(Signal())), script)
@@ -617,8 +617,8 @@ def test_what_was_held_before_the_interrupt_does_not_stay() -> None:
     assert (script.leftovers, script.lost) == ([LeftoverNode(MADE.path, True)], [loss])
 
 
-def test_what_was_taken_in_the_clean_up_after_the_interrupt_stays() -> None:
-    """As a Condition takes its lock again, whatever interrupted its wait."""
+def test_node_acquired_in_the_clean_up_after_the_interrupt_stays() -> None:
+    """A Condition re-acquires its lock after any interrupt of its wait."""
 
     async def work() -> None:
         try:
@@ -637,7 +637,7 @@ def test_what_was_taken_in_the_clean_up_after_the_interrupt_stays() -> None:
     assert (script.leftovers, script.lost) == ([], [])
 
 
-def test_what_a_protocol_gave_up_does_not_stay() -> None:
+def test_node_that_a_protocol_stopped_holding_is_an_orphan() -> None:
     loss = Loss()
     assert left_behind(stand(Hold(MADE.path, 7, loss), StopHolding(loss)), scripted(MADE)) == [
         LeftoverNode(MADE.path, True)
@@ -645,7 +645,7 @@ def test_what_a_protocol_gave_up_does_not_stay() -> None:
 
 
 def test_result_that_never_reached_the_caller_is_undone() -> None:
-    """Ctrl-C after the protocol has ended, before the call returned."""
+    """Ctrl-C arrives after the protocol has ended, and before the call returns."""
     loss = Loss()
 
     async def work() -> None:
@@ -660,7 +660,7 @@ def test_result_that_never_reached_the_caller_is_undone() -> None:
     assert script.lost == [loss]
 
 
-def test_call_that_succeeds_keeps_what_it_made() -> None:
+def test_successful_call_keeps_its_nodes() -> None:
     async def work() -> Any:
         await MINE
         return await Exists(MADE.path)

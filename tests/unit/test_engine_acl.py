@@ -1,4 +1,4 @@
-"""Who may do what: permissions, schemes, identities (M-19)."""
+"""Permissions, schemes and identities (M-19)."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class TestPermissions:
             (Permission.ADMIN, r.SetAclRequest("/t", r.OPEN_ACL)),
         ],
     )
-    def test_each_request_needs_its_own(self, client: Client, permission: int, request_: r.Request) -> None:
+    def test_each_request_needs_its_own_permission(self, client: Client, permission: int, request_: r.Request) -> None:
         client.create("/t")
         client.create("/t/a")
         client.body(r.SetAclRequest("/t", world(ALL & ~permission | Permission.ADMIN)))
@@ -63,7 +63,7 @@ class TestPermissions:
         client.create("/t", acl=world(ALL & ~Permission.ADMIN))
         assert client.err(r.SetAclRequest("/t", r.OPEN_ACL)) == ErrorCode.NO_AUTH
 
-    def test_exists_needs_none(self, client: Client) -> None:
+    def test_exists_needs_no_permission(self, client: Client) -> None:
         client.create("/t", acl=only(ALICE))
         assert client.err(r.ExistsRequest("/t")) == 0
 
@@ -78,7 +78,7 @@ class TestPermissions:
 
 
 class TestIdentities:
-    def test_auth_opens_what_is_closed(self, client: Client) -> None:
+    def test_auth_grants_access_to_a_restricted_node(self, client: Client) -> None:
         client.create("/t", acl=only(ALICE))
         assert client.err(r.GetDataRequest("/t")) == ErrorCode.NO_AUTH
         assert client.auth(ALICE) == 0
@@ -91,7 +91,7 @@ class TestIdentities:
         client.auth(BOB)
         assert client.err(r.GetDataRequest("/a")) == client.err(r.GetDataRequest("/b")) == 0
 
-    def test_no_more_than_a_request_may_look_at(self) -> None:
+    def test_number_of_identities_is_limited(self) -> None:
         client = Bench(required_digest=digest_of(ALICE)).client()
         for one in range(MAX_IDENTITIES - 1):  # and the address
             assert client.auth(b"%d:secret" % one) == 0
@@ -100,23 +100,23 @@ class TestIdentities:
         assert reply == Reply(client.peer, client.xid, 0, ErrorCode.AUTH_FAILED, None)
         assert drop == Drop(client.peer)
 
-    def test_none_that_is_as_long_as_a_frame(self) -> None:
+    def test_length_of_an_identity_is_limited(self) -> None:
         client = Bench(required_digest=digest_of(ALICE)).client()
         assert client.auth(b"x" * (MAX_IDENTITY_LENGTH - 29) + b":" + b"long" * 10_000) == 0
         assert client.auth(b"x" * (MAX_IDENTITY_LENGTH - 28) + b":short") == ErrorCode.AUTH_FAILED
         assert client.dropped
 
-    def test_they_are_lost_with_the_connection(self, client: Client) -> None:
+    def test_identities_are_lost_with_the_connection(self, client: Client) -> None:
         client.create("/t", acl=only(ALICE))
         client.auth(ALICE)
         assert client.again().err(r.GetDataRequest("/t")) == ErrorCode.NO_AUTH
 
-    def test_a_scheme_that_is_not_known_ends_the_connection(self, client: Client) -> None:
+    def test_unknown_scheme_ends_the_connection(self, client: Client) -> None:
         reply, drop = client.send(r.AuthRequest(0, "sasl", b""))
         assert reply == Reply(client.peer, client.xid, 0, ErrorCode.AUTH_FAILED, None)
         assert drop == Drop(client.peer)
 
-    def test_super_is_bound_by_nothing(self) -> None:
+    def test_super_user_may_do_everything(self) -> None:
         client = Bench(super_digest=digest_of(BOB)).client()
         client.create("/t", acl=only(ALICE, Permission.READ))
         client.auth(BOB)
@@ -131,7 +131,7 @@ class TestIdentities:
         client.create("/t", acl=(r.Acl(ALL, "ip", network),))
         assert client.err(r.GetDataRequest("/t")) == (0 if allowed else ErrorCode.NO_AUTH)
 
-    def test_who_has_no_address_is_nobody_of_an_ip(self) -> None:
+    def test_client_without_an_address_has_no_ip_identity(self) -> None:
         bench = Bench()
         other, nowhere = bench.client(), Client(bench, 7, r.ConnectRequest(), "")
         assert nowhere.err(r.ExistsRequest("/t", True)) == ErrorCode.NO_NODE
@@ -141,7 +141,7 @@ class TestIdentities:
         reply = nowhere.body(r.MultiRequest((r.CheckVersionRequest("/t"),)))
         assert reply.results == (r.ErrorReply(ErrorCode.NO_AUTH),)
 
-    def test_the_gate_opens_to_the_right_digest(self) -> None:
+    def test_required_digest_admits_the_client(self) -> None:
         client = Bench(required_digest=digest_of(ALICE)).client()
         client.auth(BOB)
         assert client.err(r.GetDataRequest("/")) == ErrorCode.NO_AUTH
@@ -162,12 +162,12 @@ class TestAcls:
             (*r.OPEN_ACL, r.Acl(ALL, "auth", "")),
         ],
     )
-    def test_what_makes_no_sense(self, client: Client, acl: tuple[r.Acl, ...]) -> None:
+    def test_malformed_acl_is_refused(self, client: Client, acl: tuple[r.Acl, ...]) -> None:
         assert client.err(r.CreateRequest("/t", acl=acl)) == ErrorCode.INVALID_ACL
         assert client.err(r.SetAclRequest("/", acl)) == ErrorCode.INVALID_ACL
 
     @pytest.mark.parametrize("scheme", ["ip", "digest"])
-    def test_more_entries_than_may_be_looked_at(self, client: Client, scheme: str) -> None:
+    def test_acl_with_too_many_entries_is_refused(self, client: Client, scheme: str) -> None:
         suffix = ":x" if scheme == "digest" else ""
         acl = tuple(r.Acl(ALL, scheme, f"10.0.{one >> 8}.{one & 255}{suffix}") for one in range(MAX_ENTRIES + 1))
         assert client.err(r.CreateRequest("/t", acl=acl)) == ErrorCode.INVALID_ACL
@@ -175,20 +175,20 @@ class TestAcls:
         client.create("/t", acl=acl[:-1] * 2)
         assert len(client.bench.engine.tree.nodes["/t"].acl) == MAX_ENTRIES
 
-    def test_auth_stands_for_too_many(self, client: Client) -> None:
+    def test_auth_entry_with_too_many_identities_is_refused(self, client: Client) -> None:
         for one in range(31):
             client.auth(b"%d:secret" % one)
         acl = tuple(r.Acl(permissions, "auth", "") for permissions in range(1, 10))
         assert client.err(r.CreateRequest("/t", acl=acl)) == ErrorCode.INVALID_ACL
         client.create("/t", acl=acl[:8])
 
-    def test_a_long_network_is_none_and_is_forgotten(self, client: Client) -> None:
+    def test_overlong_network_is_refused_and_not_cached(self, client: Client) -> None:
         known = _network.cache_info().currsize
         acl = (r.Acl(ALL, "ip", "::1%" + "x" * MAX_NETWORK_LENGTH),)
         assert client.err(r.CreateRequest("/t", acl=acl)) == ErrorCode.INVALID_ACL
         assert _network.cache_info().currsize == known
 
-    def test_auth_stands_for_who_asks(self, client: Client) -> None:
+    def test_auth_entry_means_the_identities_of_the_client(self, client: Client) -> None:
         client.auth(ALICE)
         client.auth(BOB)
         client.create("/t", acl=(r.Acl(ALL, "auth", "ignored"),))
@@ -204,7 +204,7 @@ class TestAcls:
         assert client.body(r.SetAclRequest("/t", world(ALL), 0)).stat == before._replace(aversion=1)
         assert client.err(r.SetAclRequest("/t", world(ALL), 0)) == ErrorCode.BAD_VERSION
 
-    def test_digests_are_hidden_from_who_only_reads(self, client: Client) -> None:
+    def test_digests_are_hidden_from_clients_that_may_only_read(self, client: Client) -> None:
         acl = only(ALICE) + world(Permission.READ)
         client.create("/t", acl=acl)
         assert client.body(r.GetAclRequest("/t")).acl == (r.Acl(ALL, "digest", "alice:x"), *world(Permission.READ))

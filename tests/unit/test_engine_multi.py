@@ -1,4 +1,4 @@
-"""Is a multi all or nothing, and are its answers laid out as ZooKeeper's?"""
+"""Multi: all or nothing, with results as ZooKeeper's."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class TestSuccess:
         ("flags", "ttl", "kind"), [(5, 9, r.Create2Reply), (0, 9, r.CreateReply), (4, 9, r.Create2Reply)]
     )
     def test_create_ttl_counts_by_its_flags(self, client: Client, flags: int, ttl: int, kind: type) -> None:
-        """Measured: with other flags its time does not matter."""
+        """Measured: with other flags, its time has no effect."""
         (result,) = client.body(multi(r.CreateTtlRequest("/a", flags=flags, ttl=ttl))).results
         assert type(result) is kind
         assert client.bench.engine.tree.nodes["/a"].ttl_ms == (9 if flags == CreateFlag.TTL else 0)
@@ -81,7 +81,7 @@ class TestSuccess:
         a, b = client.stat("/a"), client.stat("/a/b")
         assert {a.czxid, a.pzxid, b.czxid} == {client.bench.engine.zxid}
 
-    def test_an_empty_one(self, client: Client) -> None:
+    def test_empty_multi_succeeds(self, client: Client) -> None:
         assert client.body(multi()) == ((),)
 
     def test_events_come_after_the_commit_and_before_the_reply(self, client: Client) -> None:
@@ -99,8 +99,9 @@ class TestSuccess:
 
 
 def test_an_error_halfway_leaves_the_tree_as_it_was(client: Client) -> None:
-    """Not only a refusal: here a path of a type that no decoded request has. It uses up no zxid, which no commit would
-    tell of."""
+    """Not only a refusal: here the path has a type that no decoded request has. It uses no zxid,
+    because no commit would record it.
+    """
     before, zxid = client.stat("/"), client.bench.engine.zxid
     with pytest.raises(TypeError):
         client.send(multi(r.CreateRequest("/a"), r.SetDataRequest(None, b"x")))  # type: ignore[arg-type]
@@ -112,7 +113,7 @@ def test_an_error_halfway_leaves_the_tree_as_it_was(client: Client) -> None:
 class TestFailure:
     """M-15."""
 
-    def test_errors_before_at_and_after_the_culprit(self, client: Client) -> None:
+    def test_results_before_at_and_after_the_failed_operation(self, client: Client) -> None:
         reply = client.ask(
             multi(
                 r.CreateRequest("/a"), r.CheckVersionRequest("/a", 9), r.DeleteRequest("/none"), r.CreateRequest("/b")
@@ -136,8 +137,10 @@ class TestFailure:
             [r.CreateRequest("/t/s", flags=CreateFlag.SEQUENCE)] * 3,
         ],
     )
-    def test_nothing_of_it_stays(self, client: Client, operations: list[r.Operation]) -> None:
-        """The snapshot shows every counter of every node; ZOOKEEPER-1624 left the sequence number moved."""
+    def test_failed_multi_leaves_no_change(self, client: Client, operations: list[r.Operation]) -> None:
+        """The snapshot shows all counters of all nodes; in ZOOKEEPER-1624, the sequence number stayed
+        incremented.
+        """
         client.create("/t", b"t")
         client.create("/t/a", b"a")
         client.create("/mine", flags=CreateFlag.EPHEMERAL)
@@ -152,7 +155,7 @@ class TestFailure:
         assert {owner: set(paths) for owner, paths in engine.tree.ephemerals.items()} == ephemerals
         assert set(engine.tree.containers) == {"/box"}
 
-    def test_it_fires_nothing_and_uses_one_zxid(self, client: Client) -> None:
+    def test_failed_multi_fires_no_watch_and_uses_one_zxid(self, client: Client) -> None:
         client.err(r.ExistsRequest("/a", True))
         before = client.bench.engine.zxid
         effects = client.send(multi(r.CreateRequest("/a"), r.DeleteRequest("/none")))
@@ -162,11 +165,11 @@ class TestFailure:
         assert client.events() == [(EventType.NODE_CREATED, "/a")]
 
     def test_a_time_to_live_by_flags_alone_refuses_the_whole_multi(self, client: Client) -> None:
-        """Measured: ZooKeeper stumbles, and answers with a header only."""
+        """Measured: ZooKeeper fails, and answers with a header only."""
         create = r.CreateRequest("/b", flags=CreateFlag.TTL)
         assert client.err(multi(r.CreateRequest("/a"), create)) == ErrorCode.MARSHALLING_ERROR
         assert client.err(r.ExistsRequest("/a")) == ErrorCode.NO_NODE
         assert errors(client.ask(multi(r.DeleteRequest("/none"), create)))[0] == ErrorCode.NO_NODE
 
-    def test_a_check_of_a_node_that_is_not_there(self, client: Client) -> None:
+    def test_check_of_a_missing_node_fails(self, client: Client) -> None:
         assert errors(client.ask(multi(r.CheckVersionRequest("/none", -1)))) == [ErrorCode.NO_NODE]

@@ -1,4 +1,4 @@
-"""Do znodes behave as ZooKeeper's: paths, flags, versions, counters, zxids, and which error comes first?"""
+"""Znodes: paths, flags, versions, counters, zxids, and which error is reported first."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class TestCreate:
             client.create(path, data)
             assert client.body(r.GetDataRequest(path)).data == data
 
-    def test_a_node_that_is_there(self, client: Client) -> None:
+    def test_create_of_an_existing_node_fails(self, client: Client) -> None:
         client.create("/a")
         assert client.err(r.CreateRequest("/a")) == ErrorCode.NODE_EXISTS
 
@@ -60,7 +60,7 @@ class TestCreate:
         assert not client.bench.engine.tree.containers
 
     @pytest.mark.parametrize("flags", [-1, 7, 100])
-    def test_flags_that_mean_nothing(self, client: Client, flags: int) -> None:
+    def test_unknown_flags_are_refused(self, client: Client, flags: int) -> None:
         assert client.err(r.CreateRequest("/a", flags=flags)) == ErrorCode.BAD_ARGUMENTS
 
     @pytest.mark.parametrize("flags", [CreateFlag.TTL, CreateFlag.SEQUENCE_TTL])
@@ -75,7 +75,7 @@ class TestPrecedence:
     """M-16: path shape, ACL, parent, permission, full path, exists, ephemeral parent."""
 
     @pytest.mark.parametrize("path", ["", "a", "/a\0b"])
-    def test_a_path_without_shape_comes_first(self, client: Client, path: str) -> None:
+    def test_malformed_path_is_reported_first(self, client: Client, path: str) -> None:
         assert client.err(r.CreateRequest(path, acl=())) == ErrorCode.BAD_ARGUMENTS
 
     def test_then_the_acl(self, client: Client) -> None:
@@ -136,7 +136,7 @@ class TestSequence:
             assert client.err(r.CreateRequest("/t/s", flags=CreateFlag.SEQUENCE)) == ErrorCode.NODE_EXISTS
         assert client.bench.engine.tree.nodes["/t"].creates == 1
 
-    def test_a_parent_made_anew_starts_anew(self, client: Client) -> None:
+    def test_sequence_of_a_recreated_parent_starts_at_zero(self, client: Client) -> None:
         client.create("/t")
         client.create("/t/a")
         client.body(r.DeleteRequest("/t/a"))
@@ -146,7 +146,7 @@ class TestSequence:
 
 
 class TestDelete:
-    def test_it_goes(self, client: Client) -> None:
+    def test_delete_removes_the_node(self, client: Client) -> None:
         client.create("/a")
         assert client.body(r.DeleteRequest("/a")) is None
         assert client.err(r.ExistsRequest("/a")) == ErrorCode.NO_NODE
@@ -159,11 +159,11 @@ class TestDelete:
         assert client.err(r.DeleteRequest("/a", 0)) == ErrorCode.NOT_EMPTY
 
     @pytest.mark.parametrize("path", ["/", "/zookeeper", "/zookeeper/quota", "/zookeeper/config", "x", ""])
-    def test_what_cannot_be_deleted(self, client: Client, path: str) -> None:
+    def test_special_nodes_cannot_be_deleted(self, client: Client, path: str) -> None:
         """M-16, M-23."""
         assert client.err(r.DeleteRequest(path)) == ErrorCode.BAD_ARGUMENTS
 
-    def test_what_is_not_there(self, client: Client) -> None:
+    def test_delete_of_a_missing_node_fails(self, client: Client) -> None:
         assert client.err(r.DeleteRequest("/none")) == ErrorCode.NO_NODE
 
     def test_the_permission_is_checked_before_the_node(self, client: Client) -> None:
@@ -186,7 +186,7 @@ class TestSetData:
         assert client.body(r.GetDataRequest("")).data == b"x"
 
     @pytest.mark.parametrize("path", ["", "a", "/a/", "//a"])
-    def test_a_path_without_shape(self, client: Client, path: str) -> None:
+    def test_set_data_with_a_malformed_path_fails(self, client: Client, path: str) -> None:
         assert client.err(r.SetDataRequest(path, b"")) == ErrorCode.BAD_ARGUMENTS
 
     def test_the_version_wraps_past_minus_one(self, client: Client) -> None:
@@ -228,8 +228,8 @@ class TestStat:
         client.body(r.SetDataRequest("/a", b"xy"))
         assert client.stat("/a") == before._replace(mzxid=before.mzxid + 1, mtime=NOW_MS + 5, version=1, data_length=2)
 
-    def test_the_nodes_that_are_always_there(self, client: Client) -> None:
-        """M-23; they were never created, so cversion counts below zero."""
+    def test_built_in_nodes_have_their_stat(self, client: Client) -> None:
+        """M-23; they were never created, so their cversion is negative."""
         assert set(client.bench.engine.paths()) == {"/", "/zookeeper", "/zookeeper/quota", "/zookeeper/config"}
         assert client.stat("/") == (0, 0, 0, 0, 0, -1, 0, 0, 0, 1, 0)
         assert client.stat("/zookeeper").cversion == -2
@@ -250,7 +250,7 @@ class TestZxid:
         zxid = client.bench.engine.zxid
         assert client.ask(r.GetDataRequest("/a")).zxid == client.ask(r.PingRequest()).zxid == zxid
 
-    def test_it_can_start_anywhere(self) -> None:
+    def test_zxid_can_start_anywhere(self) -> None:
         client = Bench(initial_zxid=5 << 32).client()
         client.create("/a")
         assert client.stat("/a").czxid == (5 << 32) + 2
@@ -277,7 +277,7 @@ class TestReads:
     def test_a_node_that_is_not_there(self, client: Client, kind: type[r.ExistsRequest], path: str) -> None:
         assert client.err(kind(path)) == ErrorCode.NO_NODE
 
-    def test_exists_alone_minds_a_null_character(self, client: Client) -> None:
+    def test_only_exists_refuses_a_null_character(self, client: Client) -> None:
         assert client.err(r.ExistsRequest("/a\0")) == ErrorCode.BAD_ARGUMENTS
         assert client.err(r.GetDataRequest("/a\0")) == ErrorCode.NO_NODE
 
@@ -325,12 +325,14 @@ class TestStrangeRequests:
             (r.DeleteContainerRequest(), ErrorCode.BAD_ARGUMENTS),
         ],
     )
-    def test_what_means_nothing_on_one_node(self, client: Client, request_: r.Request, code: int) -> None:
+    def test_requests_without_meaning_on_a_single_server_are_refused(
+        self, client: Client, request_: r.Request, code: int
+    ) -> None:
         before = client.bench.engine.zxid
         assert client.err(request_) == code
         assert client.bench.engine.zxid == before + 1
 
-    def test_a_multi_read_is_answered_as_far_as_it_fits(self, client: Client) -> None:
+    def test_multi_read_is_answered_up_to_the_maximum_size(self, client: Client) -> None:
         client.create("/a", bytes(1 << 20))
         for number in range(16):
             client.create(f"/a/{number:02}" + "x" * 9998)
@@ -342,7 +344,7 @@ class TestStrangeRequests:
         names = client.body(r.MultiReadRequest((r.GetChildrenRequest("/a"),) * 200)).results
         assert [type(result) for result in names] == [r.GetChildrenReply] * 105 + [r.ErrorReply] * 95
 
-    def test_sasl_is_answered_with_nothing(self, client: Client) -> None:
+    def test_sasl_without_users_is_answered_with_no_token(self, client: Client) -> None:
         assert client.send(r.SaslRequest(b"x")) == [Reply(client.peer, client.xid, 0, 0, r.SaslReply(None))]
 
     def test_a_peer_without_a_session_is_dropped(self, bench: Bench) -> None:

@@ -1,4 +1,4 @@
-"""Who a connection is by certificate or SASL, and what is refused to who is nobody."""
+"""Authentication by certificate and SASL, and what is refused without it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def only(scheme: str, id: str) -> tuple[r.Acl, ...]:
 
 
 def talking(bench: Bench) -> Client:
-    """A client that may say by SASL who it is."""
+    """Return a client that may authenticate by SASL."""
     return bench.client(sasl=DigestMd5Exchange(NONCE, PASSWORDS))
 
 
@@ -34,7 +34,7 @@ def shown(client: Client, user: str = "alice") -> Client:
 
 
 class TestCertificates:
-    def test_auth_stands_for_its_subject(self) -> None:
+    def test_auth_entry_means_the_subject_of_the_certificate(self) -> None:
         client = Bench(schemes=BOTH).client(subject="CN=client,O=us")
         client.create("/a", acl=CREATOR_ALL)
         assert client.body(r.GetAclRequest("/a")).acl == only("x509", "CN=client,O=us")
@@ -52,7 +52,7 @@ class TestCertificates:
         client.create("/a", acl=CREATOR_ALL)
         assert client.again().err(r.GetDataRequest("/a")) == ErrorCode.NO_AUTH
 
-    def test_who_has_one_may_say_so_and_nobody_else_may(self) -> None:
+    def test_only_a_client_with_a_certificate_may_use_the_x509_scheme(self) -> None:
         bench = Bench(schemes=BOTH)
         assert bench.client(subject="CN=a").err(r.AuthRequest(0, "x509", b"")) == 0
         other = bench.client()
@@ -61,7 +61,7 @@ class TestCertificates:
 
 
 class TestSasl:
-    def test_auth_stands_for_who_it_is(self) -> None:
+    def test_auth_entry_means_the_sasl_user(self) -> None:
         client = shown(talking(Bench(schemes=BOTH)))
         client.create("/a", acl=CREATOR_ALL)
         assert client.body(r.GetAclRequest("/a")).acl == only("sasl", "alice")
@@ -71,7 +71,7 @@ class TestSasl:
         shown(talking(bench)).create("/a", acl=CREATOR_ALL)
         assert shown(talking(bench), "bob").err(r.GetDataRequest("/a")) == ErrorCode.NO_AUTH
 
-    def test_challenge_alone_makes_nobody_of_anybody(self) -> None:
+    def test_challenge_alone_gives_no_identity(self) -> None:
         client = talking(Bench(schemes=BOTH))
         client.body(r.SaslRequest(b""))
         assert client.err(r.CreateRequest("/a", acl=CREATOR_ALL)) == ErrorCode.INVALID_ACL
@@ -102,7 +102,7 @@ class TestRequiredSchemes:
             r.MalformedRequest(1),
         ],
     )
-    def test_nobody_may_do_nothing(self, request_: r.Request) -> None:
+    def test_unauthenticated_client_may_do_nothing(self, request_: r.Request) -> None:
         client = talking(Bench(schemes=BOTH, required_schemes=frozenset({"sasl"})))
         before = client.bench.engine.zxid
         assert client.send(request_) == [Reply(client.peer, client.xid, 0, CLOSED, None), Drop(client.peer)]
@@ -113,12 +113,12 @@ class TestRequiredSchemes:
         assert client.auth(b"alice:a-secret") == 0
         assert client.err(r.GetDataRequest("/")) == CLOSED
 
-    def test_either_of_them_is_enough(self) -> None:
+    def test_either_scheme_is_enough(self) -> None:
         bench = Bench(schemes=BOTH, required_schemes=BOTH)
         assert shown(talking(bench)).err(r.GetDataRequest("/")) == 0
         assert bench.client(subject="CN=a").err(r.GetDataRequest("/")) == 0
 
-    def test_secret_is_wanted_beside(self) -> None:
+    def test_secret_is_required_in_addition(self) -> None:
         bench = Bench(schemes=BOTH, required_schemes=BOTH, required_digest=digest_of(b"distsync:s"))
         client = shown(talking(bench))
         assert client.err(r.GetDataRequest("/")) == ErrorCode.NO_AUTH
@@ -129,7 +129,7 @@ class TestRequiredSchemes:
         assert other.err(r.GetDataRequest("/")) == CLOSED
 
 
-def test_secret_that_all_show_makes_no_owner_where_there_is_another() -> None:
+def test_shared_secret_is_no_owner_if_there_is_another_identity() -> None:
     bench = Bench(schemes=BOTH, required_digest=digest_of(b"distsync:s"))
     alone, alice, owner = bench.client(), talking(bench), bench.client(subject="CN=a")
     for client in (alone, alice, owner):

@@ -1,4 +1,4 @@
-"""Do the stats of a quota say what its subtree holds; and are hard limits enforced where it is asked for?"""
+"""Quotas: the stats of a subtree, and enforcement of hard limits."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LIMITS, STATS = f"{QUOTA}/zookeeper_limits", f"{QUOTA}/zookeeper_stats"
 
 
 def limited(bench: Bench, limits: bytes = b"count=5,bytes=10") -> Client:
-    """A client; /q has a quota, and one byte."""
+    """Return a client; /q has a quota, and one byte."""
     client = bench.client()
     client.create("/q", b"1")
     client.create(QUOTA)
@@ -30,7 +30,7 @@ def held_by(client: Client, stats: str = STATS) -> bytes:
 
 
 class TestCounting:
-    def test_a_new_stats_node_tells_what_is_there(self) -> None:
+    def test_new_stats_node_has_the_current_usage(self) -> None:
         client = Bench().client()
         for path in ("/q", "/q/a", "/q/a/b", "/qq"):
             client.create(path, b"12")
@@ -38,7 +38,7 @@ class TestCounting:
         client.create(STATS, b"nonsense")
         assert held_by(client) == b"count=3,bytes=6"
 
-    def test_of_a_path_that_is_not_there(self) -> None:
+    def test_stats_of_a_missing_path_are_zero(self) -> None:
         client = Bench().client()
         client.create(QUOTA)
         client.create(STATS)
@@ -79,7 +79,7 @@ class TestCounting:
         client.create("/q/a")
         assert held_by(client) == b"count=2,bytes=1"
 
-    def test_it_survives_a_restart(self) -> None:
+    def test_quota_survives_a_restart(self) -> None:
         bench = Bench()
         client = limited(bench)
         client.create("/q/a", b"12")
@@ -90,7 +90,7 @@ class TestCounting:
         assert held_by(other) == b"count=3,bytes=4"
 
     @pytest.mark.parametrize("path", ["/zookeeper/quota/zookeeper_limits", "/zookeeper/quota/zookeeper_stats"])
-    def test_the_root_has_none(self, path: str) -> None:
+    def test_root_has_no_quota(self, path: str) -> None:
         client = Bench().client()
         client.create(path, b"count=0,bytes=0")
         client.create("/a")
@@ -122,12 +122,12 @@ class TestEnforcement:
         client = limited(Bench(enforce_quota=True), b"count=1,bytes=1")
         client.create("/q/a", b"12345")
 
-    def test_nothing_is_enforced_unless_asked_for(self) -> None:
+    def test_quota_is_not_enforced_by_default(self) -> None:
         client = limited(Bench(), self.LIMITS)
         client.create("/q/a", b"12345678")
 
-    def test_a_node_with_a_like_name_is_no_limits(self, client: Client) -> None:
-        """Neither as it goes, nor as it is taken back."""
+    def test_node_with_a_similar_name_sets_no_limits(self, client: Client) -> None:
+        """Neither when it is created, nor when that is rolled back."""
         other = f"{QUOTA}/xzookeeper_limits"
         client.ask(r.MultiRequest((r.CreateRequest(other), r.CheckVersionRequest("/none"))))
         client.create(other)
@@ -141,11 +141,11 @@ class TestEnforcement:
 
 class TestText:
     @given(st.integers(0, 9), st.integers(0, 99), st.integers(-9, 9), st.integers(-99, 99))
-    def test_what_is_written_is_read(self, count: int, size: int, more: int, bytes_more: int) -> None:
+    def test_formatted_quota_is_parsed(self, count: int, size: int, more: int, bytes_more: int) -> None:
         assert apply_delta(stats_data(count, size), more, bytes_more) == stats_data(count + more, size + bytes_more)
 
     @given(st.none() | st.binary(max_size=30), st.none() | st.binary(max_size=30))
-    def test_nonsense_limits_nothing_and_breaks_nothing(self, limits: bytes | None, stats: bytes | None) -> None:
+    def test_malformed_quota_limits_nothing(self, limits: bytes | None, stats: bytes | None) -> None:
         apply_delta(stats, 1, 1)
         assert not list(violations(limits, stats, 1, 1))
 
@@ -163,5 +163,5 @@ class TestText:
             (b"count=-1,bytes=-1", []),
         ],
     )  # fmt: skip
-    def test_a_soft_limit_is_told_where_there_is_no_hard_one(self, limits: bytes, told: list[tuple[str, bool]]) -> None:
+    def test_soft_limit_is_returned_without_a_hard_one(self, limits: bytes, told: list[tuple[str, bool]]) -> None:
         assert list(violations(limits, b"count=2,bytes=3", 1, 2)) == told

@@ -1,4 +1,4 @@
-"""Do nodes with a time to live, and containers, go when their time has come, and not before?"""
+"""TTL nodes and containers are deleted when their time has come, and not before."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def create_ttl(client: Client, path: str, ttl: int) -> None:
 
 
 class TestTimeToLive:
-    def test_it_goes_when_its_time_has_passed_without_a_change(self, client: Client) -> None:
+    def test_ttl_node_is_deleted_when_its_time_has_passed_without_a_change(self, client: Client) -> None:
         create_ttl(client, "/t", 1_500)
         client.bench.pass_time(1_500)
         assert there(client, "/t")
@@ -36,7 +36,7 @@ class TestTimeToLive:
         assert not there(client, "/t")
         assert not client.bench.engine.tree.ttls
 
-    def test_a_change_of_its_data_starts_the_time_anew(self, client: Client) -> None:
+    def test_change_of_its_data_restarts_the_time(self, client: Client) -> None:
         create_ttl(client, "/t", 1_500)
         client.bench.pass_time(1_400)
         client.body(r.SetDataRequest("/t", b""))
@@ -45,7 +45,7 @@ class TestTimeToLive:
         client.bench.pass_time(2 * INTERVAL_MS)
         assert not there(client, "/t")
 
-    def test_children_keep_it(self, client: Client) -> None:
+    def test_ttl_node_with_children_is_not_deleted(self, client: Client) -> None:
         create_ttl(client, "/t", 100)
         client.create("/t/a")
         client.bench.pass_time(5 * INTERVAL_MS)
@@ -54,20 +54,20 @@ class TestTimeToLive:
         client.bench.pass_time(INTERVAL_MS)
         assert not there(client, "/t")
 
-    def test_watchers_hear_of_it_and_it_is_committed(self, client: Client) -> None:
+    def test_deletion_of_a_ttl_node_fires_watches_and_is_committed(self, client: Client) -> None:
         create_ttl(client, "/t", 100)
         client.body(r.GetDataRequest("/t", True))
         effects = client.bench.pass_time(INTERVAL_MS)
         assert [type(effect) for effect in effects] == [Commit, Notify]
         assert client.events() == [(EventType.NODE_DELETED, "/t")]
 
-    def test_it_outlives_its_session_and_shows_no_owner(self, client: Client) -> None:
+    def test_ttl_node_outlives_its_session_and_has_no_owner(self, client: Client) -> None:
         create_ttl(client, "/t", 50_000)
         assert client.stat("/t").ephemeral_owner == 0
         client.send(r.CloseSessionRequest())
         assert there(client, "/t")
 
-    def test_a_restart_keeps_it_and_its_time(self, client: Client) -> None:
+    def test_ttl_node_and_its_time_survive_a_restart(self, client: Client) -> None:
         create_ttl(client, "/t", 1_500)
         create_ttl(client, "/long", MAX_TTL_MS)
         again = Bench(container_interval_ms=INTERVAL_MS)
@@ -79,26 +79,26 @@ class TestTimeToLive:
         again.pass_time(5 * INTERVAL_MS)
         assert set(again.engine.tree.ttls) == {"/long"}
 
-    def test_a_snapshot_keeps_it(self, client: Client) -> None:
+    def test_ttl_node_survives_a_snapshot(self, client: Client) -> None:
         create_ttl(client, "/t", 1_500)
         again = Bench()
         again.engine.restore(client.bench.engine.snapshot())
         assert again.engine.tree.nodes["/t"].ttl_ms == 1_500
         assert set(again.engine.tree.ttls) == {"/t"}
 
-    def test_a_failed_multi_leaves_none(self, client: Client) -> None:
+    def test_failed_multi_leaves_no_ttl_node(self, client: Client) -> None:
         client.ask(r.MultiRequest((r.CreateTtlRequest("/t", ttl=5), r.DeleteRequest("/none"))))
         assert not client.bench.engine.tree.ttls
 
     @pytest.mark.parametrize("flags", [CreateFlag.PERSISTENT, CreateFlag.EPHEMERAL, CreateFlag.CONTAINER, 7, -1])
-    def test_its_operation_needs_its_flags(self, client: Client, flags: int) -> None:
+    def test_create_ttl_needs_its_flags(self, client: Client, flags: int) -> None:
         for ttl in (-1, 5):
             request = r.CreateTtlRequest("/t", flags=flags, ttl=ttl)
             assert client.err(request) == ErrorCode.BAD_ARGUMENTS
 
 
 class TestContainers:
-    def test_one_that_was_never_used_goes_late(self, client: Client) -> None:
+    def test_unused_container_is_deleted_late(self, client: Client) -> None:
         client.body(r.CreateContainerRequest("/c"))
         client.bench.pass_time(9 * INTERVAL_MS)
         client.body(r.SetDataRequest("/c", b""))
@@ -107,7 +107,7 @@ class TestContainers:
         client.bench.pass_time(2 * INTERVAL_MS)
         assert not there(client, "/c")
 
-    def test_one_whose_last_child_went_goes_at_the_next_look(self, client: Client) -> None:
+    def test_emptied_container_is_deleted_at_the_next_check(self, client: Client) -> None:
         client.body(r.CreateContainerRequest("/c"))
         client.create("/c/a")
         client.bench.pass_time(20 * INTERVAL_MS)

@@ -1,4 +1,4 @@
-"""Do sessions open, move, live and end when they should; and do containers go?"""
+"""Sessions: opening, reattaching, expiry and closing; and deletion of containers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class TestOpening:
     """M-2."""
 
     @pytest.mark.parametrize(("asked", "given"), [(0, 1000), (-5, 1000), (7000, 7000), (10**9, 60_000)])
-    def test_the_time_out_is_brought_into_range(self, bench: Bench, asked: int, given: int) -> None:
+    def test_timeout_is_limited_to_the_allowed_range(self, bench: Bench, asked: int, given: int) -> None:
         client = bench.client(timeout_ms=asked)
         assert client.response is not None
         assert client.response.timeout_ms == given == bench.engine.sessions[client.session_id].timeout_ms
@@ -46,7 +46,7 @@ class TestOpening:
         passwords = {client.response.password for client in (bench.client(), bench.client()) if client.response}
         assert [len(password or b"") for password in passwords] == [16, 16]
 
-    def test_ids_are_never_given_twice_not_even_by_a_server_that_forgot(self) -> None:
+    def test_session_ids_are_never_reused_even_after_data_loss(self) -> None:
         first, second = Bench(), Bench()
         second.now_ms += 1
         ids = [bench.client().session_id for bench in (first, first, second, second)]
@@ -54,14 +54,14 @@ class TestOpening:
         assert all(0 < id < 2**63 for id in ids)
 
     @pytest.mark.parametrize("server_id", [0, 1, 127])
-    def test_ids_carry_the_server(self, server_id: int) -> None:
+    def test_session_ids_contain_the_server(self, server_id: int) -> None:
         assert Bench(server_id=server_id).client().session_id >> 56 == server_id
 
-    def test_who_has_seen_the_future_is_dropped_without_a_word(self, bench: Bench) -> None:
+    def test_client_with_a_later_zxid_is_dropped_without_a_reply(self, bench: Bench) -> None:
         assert bench.engine.connect(1, r.ConnectRequest(last_zxid_seen=10**6), NOW_MS) == [Drop(1)]
 
     @pytest.mark.parametrize(("sent", "answered"), [(None, None), (False, False), (True, False)])
-    def test_the_read_only_byte_is_answered_to_who_sent_it(
+    def test_the_read_only_byte_is_answered_if_the_client_sent_it(
         self, bench: Bench, sent: bool | None, answered: bool | None
     ) -> None:
         """M-1."""
@@ -76,21 +76,21 @@ class TestOpening:
 class TestAttachingAgain:
     """M-3."""
 
-    def test_the_session_and_its_nodes_are_still_there(self, client: Client) -> None:
+    def test_reattached_session_has_its_nodes(self, client: Client) -> None:
         client.create("/a", flags=EPHEMERAL)
         client.hang_up()
         again = client.again()
         assert again.response == client.response
         assert again.stat("/a").ephemeral_owner == client.session_id
 
-    def test_the_connection_that_had_it_is_dropped_first(self, client: Client) -> None:
+    def test_previous_connection_of_the_session_is_dropped_first(self, client: Client) -> None:
         again = client.again()
         assert client.bench.log[-2:] == [Drop(client.peer), Accepted(again.peer, again.response)]  # type: ignore[arg-type]
         assert client.send(r.PingRequest()) == [Drop(client.peer)]
         client.hang_up()
         assert again.err(r.PingRequest()) == 0
 
-    def test_the_time_out_may_change(self, client: Client) -> None:
+    def test_timeout_may_change_on_reattaching(self, client: Client) -> None:
         again = client.again(timeout_ms=20_000)
         assert client.bench.engine.sessions[again.session_id].timeout_ms == 20_000
 
@@ -105,7 +105,7 @@ class TestAttachingAgain:
         client.bench.engine.expire(client.session_id, NOW_MS)
         assert client.again().response == REFUSED
 
-    def test_another_secret_knows_no_passwords(self, client: Client) -> None:
+    def test_passwords_of_another_secret_are_refused(self, client: Client) -> None:
         other = Bench(secret=b"another")
         for payload in client.bench.payloads():
             other.engine.replay(payload)
@@ -116,14 +116,14 @@ class TestAttachingAgain:
 class TestExpiry:
     """M-6."""
 
-    def test_not_before_the_time_out_and_at_most_a_tick_later(self, client: Client) -> None:
+    def test_session_expires_between_its_timeout_and_one_tick_later(self, client: Client) -> None:
         client.hang_up()
         assert client.bench.pass_time(10_000) == []
         assert client.session_id in client.bench.engine.sessions
         client.bench.pass_time(TICK_MS)
         assert client.session_id not in client.bench.engine.sessions
 
-    def test_it_comes_a_tenth_of_a_second_after_the_time_out_at_most(self) -> None:
+    def test_session_expires_at_most_100_ms_after_its_timeout(self) -> None:
         for so_late in (0, 1, 99, 250, 499):
             bench = Bench(expiry_ms=EngineConfig().expiry_ms)
             bench.now_ms += so_late
@@ -134,7 +134,7 @@ class TestExpiry:
             bench.pass_time(100)
             assert client.session_id not in bench.engine.sessions
 
-    def test_a_lost_connection_removes_nothing_before_that(self, client: Client) -> None:
+    def test_lost_connection_removes_nothing_before_expiry(self, client: Client) -> None:
         client.create("/a", flags=EPHEMERAL)
         client.hang_up()
         client.bench.pass_time(9_999)
@@ -142,7 +142,7 @@ class TestExpiry:
         client.bench.pass_time(TICK_MS + 1)
         assert "/a" not in client.bench.engine.paths()
 
-    def test_every_request_starts_the_time_out_anew(self, client: Client) -> None:
+    def test_every_request_restarts_the_timeout(self, client: Client) -> None:
         """M-5; a refused one too."""
         for request in (r.PingRequest(), r.GetDataRequest("/none"), r.DeleteRequest("/none")):
             client.bench.pass_time(9_000)
@@ -155,7 +155,7 @@ class TestExpiry:
         assert [type(effect) for effect in effects] == [Commit, Drop]
         assert client.send(r.PingRequest()) == [Drop(client.peer)]
 
-    def test_all_nodes_go_under_one_zxid(self, client: Client) -> None:
+    def test_all_ephemerals_are_deleted_under_one_zxid(self, client: Client) -> None:
         for path in ("/a", "/b"):
             client.create(path, flags=EPHEMERAL)
         commits = [one for one in client.bench.engine.expire(client.session_id, NOW_MS) if isinstance(one, Commit)]
@@ -165,12 +165,12 @@ class TestExpiry:
     def test_an_unknown_session_does_not_expire(self, bench: Bench) -> None:
         assert bench.engine.expire(5, NOW_MS) == []
 
-    def test_nobody_waits_when_there_is_nobody(self, bench: Bench) -> None:
+    def test_no_tick_is_needed_without_sessions(self, bench: Bench) -> None:
         assert bench.engine.next_tick() is None
 
 
 class TestClosing:
-    def test_the_reply_comes_when_the_nodes_are_gone_and_then_the_drop(self, client: Client) -> None:
+    def test_close_is_answered_after_the_nodes_are_deleted_and_before_the_drop(self, client: Client) -> None:
         other = client.bench.client()
         client.create("/a", flags=EPHEMERAL)
         other.body(r.GetDataRequest("/a", True))
@@ -179,38 +179,38 @@ class TestClosing:
         assert effects[2] == Reply(client.peer, client.xid, client.bench.engine.zxid, 0, None)
         assert "/a" not in client.bench.engine.paths()
 
-    def test_it_cannot_be_attached_again(self, client: Client) -> None:
+    def test_closed_session_cannot_be_reattached(self, client: Client) -> None:
         client.send(r.CloseSessionRequest())
         assert client.again().response == REFUSED
 
-    def test_others_keep_their_nodes(self, client: Client) -> None:
+    def test_other_sessions_keep_their_nodes(self, client: Client) -> None:
         client.bench.client().create("/b", flags=EPHEMERAL)
         client.send(r.CloseSessionRequest())
         assert "/b" in client.bench.engine.paths()
 
 
 class TestPauses:
-    """M-7: a server that was stopped must not expire everybody."""
+    """M-7: a server that was suspended must not expire all sessions."""
 
     @pytest.fixture
     def bench(self) -> Bench:
         return Bench(forgive_pauses=True)
 
-    def test_a_stopped_engine_expires_nobody(self, bench: Bench) -> None:
+    def test_suspended_engine_expires_no_session(self, bench: Bench) -> None:
         clients = [bench.client(timeout_ms=2000) for _ in range(5)]
         bench.now_ms += 6000
         assert bench.note(bench.engine.advance(bench.now_ms)) == []
         bench.pass_time(1400)
         assert all(client.err(r.PingRequest()) == 0 for client in clients)
 
-    def test_whichever_call_comes_first_after_it(self, bench: Bench) -> None:
+    def test_pause_is_noticed_by_any_first_call(self, bench: Bench) -> None:
         client, silent = bench.client(timeout_ms=2000), bench.client(timeout_ms=2000)
         bench.now_ms += 6000
         assert client.err(r.PingRequest()) == 0
         assert bench.engine.advance(bench.now_ms) == []
         assert silent.session_id in bench.engine.sessions
 
-    def test_who_was_about_to_expire_is_heard_first(self, bench: Bench) -> None:
+    def test_session_about_to_expire_gets_time_after_a_pause(self, bench: Bench) -> None:
         client = bench.client(timeout_ms=2000)
         bench.pass_time(1900)
         bench.now_ms += 6000
@@ -218,7 +218,7 @@ class TestPauses:
         bench.pass_time(TICK_MS - 1)
         assert client.session_id in bench.engine.sessions
 
-    def test_the_silent_expire_all_the_same_in_the_end(self, bench: Bench) -> None:
+    def test_silent_sessions_expire_after_a_pause(self, bench: Bench) -> None:
         client = bench.client(timeout_ms=2000)
         for _ in range(3):
             bench.now_ms += 6000
@@ -226,11 +226,11 @@ class TestPauses:
         bench.pass_time(2000 + 2 * TICK_MS)
         assert client.session_id not in bench.engine.sessions
 
-    def test_it_wants_to_be_called_twice_a_tick_while_there_are_sessions(self, bench: Bench) -> None:
+    def test_engine_asks_for_two_calls_per_tick_while_there_are_sessions(self, bench: Bench) -> None:
         bench.client()
         assert bench.engine.next_tick() == bench.now_ms + TICK_MS // 2
 
-    def test_a_clock_set_back_expires_nobody_and_stops_nothing(self, bench: Bench) -> None:
+    def test_clock_set_back_expires_no_session_and_blocks_none(self, bench: Bench) -> None:
         client = bench.client(timeout_ms=2000)
         bench.now_ms -= 3_600_000
         bench.engine.advance(bench.now_ms)
@@ -239,7 +239,7 @@ class TestPauses:
         assert client.session_id not in bench.engine.sessions
 
     @given(st.lists(st.integers(-5_000, 5_000), max_size=30))
-    def test_waking_time_never_goes_back_nor_jumps(self, gaps: list[int]) -> None:
+    def test_active_time_never_decreases_or_jumps(self, gaps: list[int]) -> None:
         clock, now_ms = PauseTolerantClock(TICK_MS, tolerant=True), NOW_MS
         before = clock.advance_time(now_ms)
         for gap in gaps:
@@ -264,8 +264,8 @@ class TestPauses:
             (1, 0),
         ]
     )
-    def test_steps_of_the_walls_clock_age_nobody(self, moves: list[tuple[int, int]]) -> None:
-        """However long they are: waking time is at most the time that has passed."""
+    def test_steps_of_the_wall_clock_age_no_session(self, moves: list[tuple[int, int]]) -> None:
+        """Steps of any size: active time is at most the time that has passed."""
         wall_ns, steady_ns = NOW_MS * MS, 7
         clock, steady = PauseTolerantClock(TICK_MS, tolerant=True), SteadyClock(TICK_MS, wall_ns, steady_ns)
         began = clock.advance_time(steady.advance_time(wall_ns, steady_ns))
@@ -282,7 +282,7 @@ class TestRestart:
     """M-27: sessions come back with their full time-out."""
 
     @pytest.mark.parametrize("forgiving", [False, True])
-    def test_the_time_out_starts_at_the_first_call(self, client: Client, forgiving: bool) -> None:
+    def test_timeouts_start_at_the_first_call_after_a_restart(self, client: Client, forgiving: bool) -> None:
         engine = Engine(EngineConfig(tick_time_ms=TICK_MS, forgive_pauses=forgiving))
         for payload in client.bench.payloads():
             engine.replay(payload)
@@ -294,7 +294,7 @@ class TestRestart:
         assert due is not None
         assert later < due <= later + 10_000 + TICK_MS
 
-    def test_another_time_out_is_kept_though_it_uses_no_zxid(self, client: Client) -> None:
+    def test_changed_timeout_survives_a_restart_although_it_uses_no_zxid(self, client: Client) -> None:
         bench, zxid, again = client.bench, client.bench.engine.zxid, Engine()
         client.again(timeout_ms=3000)
         assert bench.engine.zxid == zxid
@@ -302,7 +302,7 @@ class TestRestart:
             again.replay(payload)
         assert (again.zxid, again.sessions[client.session_id].timeout_ms) == (zxid, 3000)
 
-    def test_new_ids_follow_the_old(self, client: Client) -> None:
+    def test_new_session_ids_follow_the_old_ones(self, client: Client) -> None:
         other = Bench()
         for payload in client.bench.payloads():
             other.engine.replay(payload)
@@ -326,7 +326,7 @@ class TestContainers:
             client.bench.pass_time(self.MINUTE_MS // 2)
             client.send(r.PingRequest())
 
-    def test_it_goes_once_its_children_are_gone(self, client: Client) -> None:
+    def test_container_is_deleted_once_its_children_are_deleted(self, client: Client) -> None:
         client.create("/box/a")
         self.pass_minutes(client, 2)
         client.body(r.DeleteRequest("/box/a"))
@@ -334,13 +334,13 @@ class TestContainers:
         self.pass_minutes(client, 1)
         assert "/box" not in client.bench.engine.paths()
 
-    def test_one_that_was_never_used_goes_after_five_minutes(self, client: Client) -> None:
+    def test_unused_container_is_deleted_after_five_minutes(self, client: Client) -> None:
         self.pass_minutes(client, 4)
         assert "/box" in client.bench.engine.paths()
         self.pass_minutes(client, 2)
         assert "/box" not in client.bench.engine.paths()
 
-    def test_its_end_is_a_transaction_that_watchers_hear_of(self, client: Client) -> None:
+    def test_deletion_of_a_container_is_a_transaction_that_fires_watches(self, client: Client) -> None:
         client.create("/box/a")
         client.body(r.DeleteRequest("/box/a"))
         client.body(r.GetDataRequest("/box", True))
@@ -348,7 +348,7 @@ class TestContainers:
         assert client.events() == [(EventType.NODE_DELETED, "/box")]
         assert client.stat("/").pzxid == client.bench.engine.zxid
 
-    def test_an_ordinary_node_stays(self, client: Client) -> None:
+    def test_persistent_node_is_not_deleted(self, client: Client) -> None:
         client.create("/t")
         client.create("/t/a")
         client.body(r.DeleteRequest("/t/a"))
@@ -362,7 +362,7 @@ class TestContainers:
         assert client.bench.engine.next_tick() is None
 
 
-def test_a_gate_lets_through_only_who_shows_the_identity() -> None:
+def test_only_clients_with_the_required_identity_are_admitted() -> None:
     bench = Bench(required_digest="me:UrRtE1INVs0fW3QHj1TF2ro2Yf8=")
     client = bench.client()
     assert client.err(r.GetDataRequest("/")) == ErrorCode.NO_AUTH

@@ -1,4 +1,4 @@
-"""Is what the commits and the snapshot hold enough to have everything again, exactly?"""
+"""Commits and snapshots restore the exact state."""
 
 from __future__ import annotations
 
@@ -43,7 +43,9 @@ moves = st.lists(st.tuples(st.integers(0, 2), requests, st.integers(0, 3000)), m
 
 
 def play(moves: list[tuple[int, r.Request, int]]) -> Bench:
-    """Three clients and their moves, with some time after each; who has lost its session gets a new one."""
+    """Let three clients act, with some time after each action; a client that has lost its session gets
+    a new one.
+    """
     bench = Bench()
     clients = [bench.client() for _ in range(3)]
     for who, request, ms in moves:
@@ -55,7 +57,7 @@ def play(moves: list[tuple[int, r.Request, int]]) -> Bench:
 
 
 def everything(engine: Engine) -> Any:
-    """All that must survive; what is held in another order is the same."""
+    """Return all that must survive, independent of order."""
     tree = engine.tree
     return (
         engine.zxid,
@@ -97,14 +99,14 @@ def test_commits_that_a_snapshot_contains_change_nothing(moves: list[tuple[int, 
 
 @given(moves)
 def test_zxids_of_commits_grow_by_one(moves: list[tuple[int, r.Request, int]]) -> None:
-    """M-4: refused writes included, so that nobody has seen a zxid that a restart forgets."""
+    """M-4: refused writes included, so that no client has seen a zxid that a restart forgets."""
     bench = play(moves)
     zxids = [effect.zxid for effect in bench.log if isinstance(effect, Commit)]
     assert zxids == list(range(1, bench.engine.zxid + 1))
 
 
 @given(moves)
-def test_the_tree_holds_together(moves: list[tuple[int, r.Request, int]]) -> None:
+def test_tree_is_consistent(moves: list[tuple[int, r.Request, int]]) -> None:
     engine = play(moves).engine
     nodes = engine.tree.nodes
     for path, node in nodes.items():
@@ -115,11 +117,11 @@ def test_the_tree_holds_together(moves: list[tuple[int, r.Request, int]]) -> Non
 
 @given(moves)
 def test_the_same_calls_have_the_same_effects(moves: list[tuple[int, r.Request, int]]) -> None:
-    """A simulation is reproduced from its seed only if they do."""
+    """Otherwise a simulation could not be reproduced from its seed."""
     assert play(moves).log == play(moves).log
 
 
-def test_a_client_goes_on_after_a_restart() -> None:
+def test_client_continues_after_a_restart() -> None:
     bench = Bench()
     client = bench.client()
     client.create("/t")
@@ -147,7 +149,7 @@ def test_a_snapshot_comes_in_pieces() -> None:
 
 
 class TestUnreadable:
-    """What makes no sense is said, never skipped."""
+    """Malformed state is reported, never skipped."""
 
     @pytest.fixture
     def client(self) -> Client:
@@ -156,37 +158,37 @@ class TestUnreadable:
         return client
 
     @pytest.mark.parametrize("cut", [0, 10, 17, 25])
-    def test_a_cut_transaction(self, client: Client, cut: int) -> None:
+    def test_truncated_transaction_is_unreadable(self, client: Client, cut: int) -> None:
         with pytest.raises(UnreadableStateError):
             Engine().replay(client.bench.payloads()[-1][:cut])
 
-    def test_an_unknown_kind_of_change(self, client: Client) -> None:
+    def test_unknown_kind_of_change_is_unreadable(self, client: Client) -> None:
         with pytest.raises(UnreadableStateError):
             Engine().replay(client.bench.payloads()[-1][:16] + b"\xff")
 
     @pytest.mark.parametrize("change", [changes.DeleteNode("/none"), changes.CloseSession(5)])
-    def test_a_change_of_what_is_not_there(self, change: changes.Change) -> None:
+    def test_change_of_a_missing_node_is_unreadable(self, change: changes.Change) -> None:
         with pytest.raises(UnreadableStateError, match="0x7 changes .* does not exist"):
             Engine().replay(changes.pack_transaction(7, NOW_MS, [change]))
 
     @pytest.mark.parametrize("drop", [0, 1, -1])
-    def test_a_snapshot_that_is_not_whole(self, client: Client, drop: int) -> None:
+    def test_incomplete_snapshot_is_unreadable(self, client: Client, drop: int) -> None:
         (piece,) = client.bench.engine.snapshot()
         records = [pack(record) for record in changes.unpack(piece)]
         del records[drop]
         with pytest.raises(UnreadableStateError):
             Engine().restore(records)
 
-    def test_no_snapshot_at_all(self) -> None:
+    def test_empty_snapshot_is_unreadable(self) -> None:
         with pytest.raises(UnreadableStateError):
             Engine().restore([])
 
-    def test_a_change_in_a_snapshot(self, client: Client) -> None:
+    def test_change_in_a_snapshot_is_unreadable(self, client: Client) -> None:
         with pytest.raises(UnreadableStateError):
             Engine().restore([*client.bench.engine.snapshot(), pack(changes.DeleteNode("/a"))])
 
 
-def test_the_form_of_the_journal_stays_what_it_is() -> None:
+def test_journal_of_version_0_1_is_readable() -> None:
     """Journals of earlier versions must stay readable: this payload was written by version 0.1."""
     client = Bench().client()
     client.create("/a", b"x", acl=(r.Acl(31, "ip", "127.0.0.1"),))
@@ -196,7 +198,7 @@ def test_the_form_of_the_journal_stays_what_it_is() -> None:
     assert engine.tree.nodes["/a"].data == b"x"
 
 
-def test_what_is_packed_quickly_reads_back_as_any() -> None:
+def test_fast_formats_are_read_like_the_general_one() -> None:
     written = [
         change
         for data in (b"", b"x" * 300, None)

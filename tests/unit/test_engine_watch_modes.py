@@ -1,4 +1,4 @@
-"""Are lasting watches fired, mixed, removed and forgotten as ZooKeeper 3.8 does it?"""
+"""Lasting watches fire, combine, and are removed and dropped as in ZooKeeper 3.8."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def client() -> Client:
     return Bench().client()
 
 
-def test_a_recursive_watch_on_the_root_hears_of_everything(client: Client) -> None:
+def test_recursive_watch_on_the_root_fires_for_every_change(client: Client) -> None:
     client.body(r.AddWatchRequest("/", WatchMode.PERSISTENT_RECURSIVE))
     client.create("/a")
     client.create("/a/b")
@@ -46,7 +46,7 @@ def test_watches_of_one_client_leave_those_of_others(client: Client) -> None:
     assert other.events() == [(CHILDREN, "/")]
 
 
-def test_ephemeral_nodes_that_go_with_their_session_are_told(client: Client) -> None:
+def test_lasting_watches_fire_for_ephemerals_deleted_with_their_session(client: Client) -> None:
     other = client.bench.client()
     other.create("/e", flags=CreateFlag.EPHEMERAL)
     client.body(r.AddWatchRequest("/", WatchMode.PERSISTENT_RECURSIVE))
@@ -84,7 +84,7 @@ moves = st.one_of(
 
 
 class Plain:
-    """The same in the plainest way: (path, peer) -> mode."""
+    """A simple model of the watch table: (path, peer) -> mode."""
 
     def __init__(self) -> None:
         self.modes: dict[tuple[str, int], WatcherMode] = {}
@@ -113,7 +113,7 @@ class Plain:
 
 
 @given(st.lists(moves, max_size=40))
-def test_the_table_does_what_the_plain_one_does(moves: list[tuple[str, object]]) -> None:
+def test_watch_table_equals_a_simple_model(moves: list[tuple[str, object]]) -> None:
     table, plain = WatchIndex(), Plain()
     for name, *arguments in moves:
         found, expected = (getattr(one, name)(*arguments) for one in (table, plain))

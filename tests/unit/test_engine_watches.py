@@ -1,4 +1,4 @@
-"""Does every watch fire that should, once, for whom, and in which order?"""
+"""Each watch fires once, for the right clients, in order."""
 
 from __future__ import annotations
 
@@ -70,13 +70,13 @@ class TestRegistration:
 class TestFiring:
     """M-10."""
 
-    def test_create_tells_the_node_and_then_its_parent(self, client: Client) -> None:
+    def test_create_fires_watches_of_the_node_and_then_of_its_parent(self, client: Client) -> None:
         client.body(r.GetChildrenRequest("/", True))
         client.err(r.ExistsRequest("/a", True))
         client.create("/a")
         assert client.events() == [(CREATED, "/a"), (CHILDREN, "/")]
 
-    def test_delete_tells_who_watches_both_kinds_once(self, client: Client) -> None:
+    def test_delete_fires_once_for_a_client_with_both_kinds_of_watch(self, client: Client) -> None:
         client.create("/a")
         client.body(r.GetDataRequest("/a", True))
         client.body(r.GetChildrenRequest("/a", True))
@@ -103,14 +103,14 @@ class TestFiring:
         client.body(r.SetAclRequest("/a", r.OPEN_ACL))
         assert client.events() == []
 
-    def test_what_fails_fires_nothing(self, client: Client) -> None:
+    def test_failed_write_fires_nothing(self, client: Client) -> None:
         client.create("/a")
         client.body(r.GetDataRequest("/a", True))
         client.err(r.SetDataRequest("/a", b"", 7))
         client.err(r.DeleteRequest("/a", 7))
         assert client.events() == []
 
-    def test_nodes_that_die_with_their_session_tell_of_it(self, client: Client) -> None:
+    def test_ephemerals_deleted_with_their_session_fire_watches(self, client: Client) -> None:
         other = client.bench.client()
         client.create("/a", flags=CreateFlag.EPHEMERAL)
         other.body(r.GetDataRequest("/a", True))
@@ -120,14 +120,16 @@ class TestFiring:
 
 
 class TestOrder:
-    """M-8: an event comes before every reply that could show its cause, its own transaction's too."""
+    """M-8: an event precedes every reply that could show its cause, that of its own transaction
+    included.
+    """
 
-    def test_the_writer_hears_the_event_before_its_reply(self, client: Client) -> None:
+    def test_writer_gets_the_event_before_its_reply(self, client: Client) -> None:
         client.err(r.ExistsRequest("/a", True))
         effects = client.send(r.CreateRequest("/a"))
         assert [type(effect) for effect in effects] == [Commit, Notify, Reply]
 
-    def test_every_watcher_is_told_in_the_order_in_which_they_came(self, client: Client) -> None:
+    def test_watchers_are_notified_in_the_order_of_registration(self, client: Client) -> None:
         client.create("/a")
         watchers = [client.bench.client() for _ in range(3)]
         for watcher in reversed(watchers):
@@ -145,7 +147,7 @@ class TestOrder:
 class TestConnections:
     """M-3: watches belong to the connection."""
 
-    def test_they_go_with_it(self, client: Client) -> None:
+    def test_watches_end_with_their_connection(self, client: Client) -> None:
         client.create("/a")
         client.body(r.GetDataRequest("/a", True))
         client.body(r.GetChildrenRequest("/a", True))
@@ -155,7 +157,7 @@ class TestConnections:
         again.body(r.SetDataRequest("/a", b""))
         assert client.events() == again.events() == []
 
-    def test_those_of_others_stay(self, client: Client) -> None:
+    def test_watches_of_other_connections_stay(self, client: Client) -> None:
         other = client.bench.client()
         for one in (client, other):
             one.err(r.ExistsRequest("/a", True))
@@ -169,7 +171,9 @@ class TestSetWatches:
 
     @pytest.fixture
     def seen(self, client: Client) -> int:
-        """What the client saw before it lost its connection; it changed /old afterwards, nothing of /same."""
+        """Return what the client saw before it lost its connection; it changed /old afterwards, and
+        nothing of /same.
+        """
         for path in ("/old", "/same", "/gone"):
             client.create(path)
         seen = client.bench.engine.zxid
@@ -186,14 +190,14 @@ class TestSetWatches:
             ({"child": ("/gone", "/old", "/same")}, [(DELETED, "/gone"), (CHILDREN, "/old")]),
         ],
     )
-    def test_what_was_missed_is_told(
+    def test_set_watches_fires_for_missed_changes(
         self, client: Client, seen: int, watches: dict[str, tuple[str, ...]], expected: list[tuple[int, str]]
     ) -> None:
         effects = client.send(r.SetWatchesRequest(seen, **watches))
         assert [type(effect) for effect in effects] == [Notify] * len(expected) + [Reply]
         assert client.events() == expected
 
-    def test_what_was_not_missed_is_armed(self, client: Client, seen: int) -> None:
+    def test_set_watches_arms_watches_without_missed_changes(self, client: Client, seen: int) -> None:
         client.send(r.SetWatchesRequest(seen, ("/same",), ("/gone",), ("/same",)))
         client.create("/gone")
         client.body(r.SetDataRequest("/same", b""))
@@ -202,11 +206,11 @@ class TestSetWatches:
 
 
 class TestWhoMayNotRead:
-    """A watch fires for everybody, but only who may read the node is told: its path may be a secret."""
+    """A change notifies only watchers that may read the node, because its path may be a secret."""
 
     HIDDEN = (r.Acl(30, "world", "anyone"),)
 
-    def test_a_hidden_node_comes_and_goes_unheard(self, client: Client) -> None:
+    def test_creation_and_deletion_of_an_unreadable_node_fire_no_watch(self, client: Client) -> None:
         other = client.bench.client()
         other.err(r.ExistsRequest("/hidden", True))
         client.create("/hidden", acl=self.HIDDEN)
@@ -218,14 +222,14 @@ class TestWhoMayNotRead:
         client.create("/hidden")
         assert other.events() == []
 
-    def test_the_children_of_a_hidden_node_too(self, client: Client) -> None:
+    def test_children_of_an_unreadable_node_fire_no_watch(self, client: Client) -> None:
         client.create("/hidden")
         client.body(r.GetChildrenRequest("/hidden", True))
         client.body(r.SetAclRequest("/hidden", self.HIDDEN))
         client.create("/hidden/child")
         assert client.events() == []
 
-    def test_in_a_multi_and_when_a_session_closes(self, client: Client) -> None:
+    def test_unreadable_nodes_fire_no_watch_in_a_multi_or_at_session_close(self, client: Client) -> None:
         other = client.bench.client()
         for path in ("/hidden", "/open"):
             other.err(r.ExistsRequest(path, True))
@@ -237,7 +241,7 @@ class TestWhoMayNotRead:
         client.err(r.CloseSessionRequest())
         assert other.events() == [(DELETED, "/open")]
 
-    def test_whom_the_acl_names_is_told(self, client: Client) -> None:
+    def test_client_named_by_the_acl_is_notified(self, client: Client) -> None:
         client.auth(b"ann:secret")
         client.err(r.ExistsRequest("/mine", True))
         client.create("/mine", acl=(r.Acl(31, "auth", ""),))

@@ -1,4 +1,4 @@
-"""Each error pickles, says its fields in a sentence, and stands in the drawing of the tree."""
+"""Each error pickles, has its fields in its message, and is in the diagram of errors."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SAMPLES = {":.1f": 2.5}
 
 
 def fields(error: type[DistsyncError]) -> list[object]:
-    """A value for each field that the template names."""
+    """Return a value for each field that the template names."""
     formats = dict(re.findall(r"\{(\d)(?:!r)?([^}]*)\}", error.template))
     return [SAMPLES.get(formats[key], f"field {key}") for key in sorted(formats)]
 
@@ -48,6 +48,6 @@ def test_error_with_missing_fields_still_has_a_text(error: type[DistsyncError], 
 
 
 @pytest.mark.parametrize("error", ERRORS)
-def test_error_stands_in_the_drawing_and_has_a_docstring(error: type[DistsyncError]) -> None:
+def test_error_is_in_the_diagram_and_has_a_docstring(error: type[DistsyncError]) -> None:
     assert re.search(rf"\b{error.__name__}\b", distsync.errors.__doc__ or "")
     assert inspect.getdoc(error)

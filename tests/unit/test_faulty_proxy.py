@@ -1,4 +1,4 @@
-"""The proxy between clients and servers passes on what it cannot read, and goes on."""
+"""The proxy forwards frames that it cannot parse, and continues."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ REFUSAL = bytes(16)
 
 @pytest.fixture
 def proxy() -> Iterator[Proxy]:
-    """Of a server that answers everybody with a refusal."""
+    """Return a proxy of a server that refuses all clients."""
     with socket.create_server((LOOPBACK, 0)) as listener:
 
         def refuse() -> None:
@@ -38,7 +38,7 @@ def proxy() -> Iterator[Proxy]:
         thread.join(PATIENCE)
 
 
-def test_answer_to_a_handshake_that_is_none_is_passed_on(proxy: Proxy) -> None:
+def test_malformed_reply_to_a_handshake_is_forwarded(proxy: Proxy) -> None:
     for _ in range(2):
         link = Link(int(proxy.hosts.rpartition(":")[2]))
         link.send(encode_connect(r.ConnectRequest()))

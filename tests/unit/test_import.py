@@ -1,4 +1,4 @@
-"""Importing distsync starts nothing and costs little. Each question is asked of a fresh interpreter."""
+"""Importing distsync starts nothing and costs little; each test uses a new interpreter."""
 
 from __future__ import annotations
 
@@ -36,7 +36,9 @@ TIMED = "import time; start = time.process_time(); {imports}; print(time.process
 
 
 def answer(program: str, folder: Path) -> str:
-    """What a fresh interpreter prints; it runs in ``folder``, so that it finds distsync as a program would."""
+    """Return the output of a new interpreter in ``folder``, where it finds distsync as a program
+    would.
+    """
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     environment["PYTHONPYCACHEPREFIX"] = str(folder / "compiled")  # no source is compiled twice, distsync's or kazoo's
     run = subprocess.run(
@@ -73,5 +75,5 @@ def test_import_takes_little_longer_than_that_of_kazoo(tmp_path: Path) -> None:
         *(pytest.param(module, marks=pytest.mark.slow("the faces import them")) for module in OBJECTS),
     ],
 )
-def test_faces_and_pure_parts_come_without_kazoo(module: str, tmp_path: Path) -> None:
+def test_public_modules_and_pure_parts_do_not_import_kazoo(module: str, tmp_path: Path) -> None:
     assert answer(f"import sys, {module}; print('kazoo' in sys.modules)", tmp_path) == "False"

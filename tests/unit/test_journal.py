@@ -1,4 +1,4 @@
-"""The journal: what was appended is read again, and what was lost or altered is noticed."""
+"""The journal: appended records are read back; lost or altered records are detected."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def opened(tmp_path: Path) -> Iterator[Journal]:
 
 @pytest.fixture
 def killed(tmp_path: Path) -> Path:
-    """A copy of a journal's folder, taken while it was open: what SIGKILL leaves."""
+    """Return a copy of a journal's folder, taken while it was open: the state after SIGKILL."""
     source, copy = tmp_path / "source", tmp_path / "copy"
     copy.mkdir()
     with closing(Journal(source)) as journal:
@@ -70,12 +70,12 @@ def test_two_journals_have_different_secrets(tmp_path: Path) -> None:
     assert read(tmp_path / "a").secret != read(tmp_path / "b").secret
 
 
-def test_records_come_back_in_order_after_close(tmp_path: Path) -> None:
+def test_records_are_read_in_order_after_close(tmp_path: Path) -> None:
     write(tmp_path)
     assert read(tmp_path).records == RECORDS
 
 
-def test_records_come_back_after_a_kill(killed: Path) -> None:
+def test_records_are_read_after_a_kill(killed: Path) -> None:
     assert read(killed).records == RECORDS
 
 
@@ -92,7 +92,7 @@ def test_same_zxid_twice_is_kept_twice(tmp_path: Path) -> None:
     assert read(tmp_path).records == [(7, b"a"), (7, b"b")]
 
 
-def test_files_belong_to_this_user_alone(killed: Path, opened: Journal) -> None:
+def test_files_are_accessible_to_this_user_only(killed: Path, opened: Journal) -> None:
     opened.append(RECORDS)
     modes = {file.name: file.stat().st_mode & 0o077 for file in opened.path.parent.iterdir() if file.is_file()}
     assert set(modes.values()) == {0}
@@ -118,7 +118,7 @@ def test_second_compaction_replaces_the_first(tmp_path: Path) -> None:
     assert read(tmp_path).snapshot == [b"new"]
 
 
-def test_compaction_that_fails_midway_leaves_all_as_it_was(tmp_path: Path) -> None:
+def test_compaction_that_fails_midway_changes_nothing(tmp_path: Path) -> None:
     def broken() -> Iterator[bytes]:
         yield b"half a state"
         raise RuntimeError("no more")
@@ -153,7 +153,7 @@ def test_sizes_are_known_again_after_a_restart(tmp_path: Path) -> None:
 
 @contextmanager
 def room_for(size: int) -> Iterator[None]:
-    """No file of this process may become larger."""
+    """Limit the size of this process's files."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
     try:
@@ -300,7 +300,7 @@ def test_refused_journal_is_refused_again_and_not_replaced(killed: Path) -> None
 
 
 @pytest.mark.parametrize("torn", [bytes(100), pack_entry(GROUP, 31, join([(40, b"payload 40")]))[:-1]])
-def test_torn_tail_that_nobody_was_told_about_is_dropped(killed: Path, torn: bytes) -> None:
+def test_torn_unacknowledged_tail_is_dropped(killed: Path, torn: bytes) -> None:
     with (killed / NAME).open("ab") as log:
         log.write(torn)
     with closing(Journal(killed)) as journal:
@@ -318,19 +318,19 @@ def of_another_boot(folder: Path, number: int) -> None:
     (folder / "journal.mark").write_bytes(b"%020d %-36s\n" % (number, b"b1ad26ac-8cc8-4b1b-8d5e-3a94fd0f4d3a"))
 
 
-def test_death_of_the_machine_may_cost_the_last_records_that_were_not_synced(killed: Path) -> None:
+def test_machine_crash_may_lose_the_last_unsynced_records(killed: Path) -> None:
     of_another_boot(killed, RECORDS_LAST + 5)
     contents = read(killed)
     assert (contents.records, contents.died, contents.lost) == (RECORDS, True, 5)
 
 
-def test_death_of_the_machine_shows_also_where_the_mark_is_as_old_as_the_log(killed: Path) -> None:
+def test_machine_crash_is_noticed_even_if_the_mark_is_as_old_as_the_log(killed: Path) -> None:
     of_another_boot(killed, RECORDS_LAST)
     contents = read(killed)
     assert (contents.records, contents.died, contents.lost) == (RECORDS, True, 0)
 
 
-def test_death_of_the_machine_is_told_of_until_something_is_appended(killed: Path) -> None:
+def test_machine_crash_is_reported_until_something_is_appended(killed: Path) -> None:
     of_another_boot(killed, RECORDS_LAST + 5)
     for _ in range(2):
         journal = Journal(killed)
@@ -349,7 +349,7 @@ def test_death_of_the_machine_is_told_of_until_something_is_appended(killed: Pat
 def test_mark_that_names_this_boot_is_on_disk_before_anything_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sync_full: bool
 ) -> None:
-    """Else the disk could still have the one of a clean end, when the machine dies."""
+    """Otherwise the disk could still have the mark of a clean end when the machine crashes."""
     write(tmp_path)
     sync, synced = os.fsync, list[bytes]()
 
@@ -367,7 +367,7 @@ def test_mark_that_names_this_boot_is_on_disk_before_anything_is_written(
     assert (synced == [b"synced"]) == sync_full
 
 
-def test_loss_without_a_death_of_the_machine_is_refused(killed: Path) -> None:
+def test_loss_without_a_machine_crash_is_refused(killed: Path) -> None:
     boot = (killed / "journal.mark").read_bytes().split()[1]
     (killed / "journal.mark").write_bytes(b"%020d %-36s\n" % (RECORDS_LAST + 5, boot))
     with pytest.raises(JournalCorruptError, match="were acknowledged"):
@@ -375,7 +375,7 @@ def test_loss_without_a_death_of_the_machine_is_refused(killed: Path) -> None:
 
 
 @pytest.mark.parametrize("sync_full", [False, True])
-def test_what_was_closed_or_synced_is_not_forgiven_when_it_is_lost(tmp_path: Path, sync_full: bool) -> None:
+def test_loss_of_closed_or_synced_records_is_refused(tmp_path: Path, sync_full: bool) -> None:
     with closing(Journal(tmp_path, sync_full=sync_full)) as journal:
         journal.load()
         journal.append(RECORDS)
@@ -388,26 +388,24 @@ def test_what_was_closed_or_synced_is_not_forgiven_when_it_is_lost(tmp_path: Pat
 
 
 @pytest.mark.parametrize("sync_full", [False, True])
-def test_disk_is_waited_for_only_when_that_was_asked_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sync_full: bool
-) -> None:
+def test_disk_is_synced_only_with_sync_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sync_full: bool) -> None:
     synced: list[int] = []
     monkeypatch.setattr(os, "fdatasync", synced.append)
     with closing(Journal(tmp_path, sync_full=sync_full)) as journal:
         journal.load()
         journal.append(RECORDS)
-        assert len(synced) == 2 * sync_full  # what load found, too
+        assert len(synced) == 2 * sync_full  # including what load has found
         journal.append([(99, b"after")], synced=True)
     assert len(synced) == 2 * sync_full + 1
 
 
-def test_mark_of_an_older_version_is_understood(killed: Path) -> None:
+def test_mark_of_an_older_version_is_readable(killed: Path) -> None:
     (killed / "journal.mark").write_bytes(b"%020d\n" % RECORDS_LAST)
     assert read(killed).records == RECORDS
 
 
 @pytest.mark.parametrize("mark", [b"", bytes(60), b"%020d\n" % 0])
-def test_kill_during_the_very_first_start_is_forgiven(tmp_path: Path, mark: bytes) -> None:
+def test_kill_during_the_first_start_is_recovered(tmp_path: Path, mark: bytes) -> None:
     (tmp_path / "journal.mark").write_bytes(mark)
     (tmp_path / "journal.new").write_bytes(b"half a fi")
     assert read(tmp_path).records == []
@@ -428,7 +426,7 @@ def test_second_server_does_not_get_the_folder(opened: Journal) -> None:
     assert read(opened.path.parent).records == RECORDS
 
 
-def test_folder_is_given_up_though_a_forked_child_lives(tmp_path: Path) -> None:
+def test_folder_is_released_even_if_a_forked_child_runs(tmp_path: Path) -> None:
     with closing(Journal(tmp_path)):
         child = os.fork()
         if not child:
@@ -449,8 +447,10 @@ def test_file_that_cannot_be_read_is_not_called_corrupt(tmp_path: Path, name: st
         read(tmp_path)
 
 
-def test_mark_is_on_disk_before_the_journal_has_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine that dies now must not leave an empty mark beside a good journal, which would be refused for ever."""
+def test_mark_is_on_disk_before_the_journal_is_renamed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that crashes now must not leave an empty mark next to a valid journal, which would be
+    refused forever.
+    """
     sync = os.fsync
 
     def recorded(file: int) -> None:
@@ -469,7 +469,7 @@ def test_folder_that_is_a_file_is_a_clear_error(tmp_path: Path) -> None:
         read(tmp_path / "data")
 
 
-def test_compaction_goes_on_with_the_file_that_has_the_name(opened: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compaction_uses_the_renamed_file_after_an_error(opened: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever fails after the renaming."""
 
     def fails(path: Path) -> None:
@@ -491,7 +491,7 @@ DYING = 137
 
 
 class Deadly:
-    """The module ``os``, whose ``which``-th call of those that change something is the end of the process."""
+    """The module ``os``, whose ``which``-th modifying call ends the process."""
 
     def __init__(self, which: int) -> None:
         self.left = which
@@ -508,7 +508,7 @@ class Deadly:
 
 
 def live(folder: Path, which: int, sync_full: bool, acknowledged: int) -> None:
-    """A journal's life, in a child that dies at this call; what was acknowledged is written down."""
+    """Use a journal in a child that exits at this call, and record what was acknowledged."""
     journal_module.os = Deadly(which)  # type: ignore[attr-defined]
     journal = Journal(folder, sync_full=sync_full)
     state = numbers(journal.load())
@@ -527,7 +527,7 @@ def numbers(contents: JournalContents) -> list[int]:
 
 @pytest.mark.parametrize("sync_full", [False, True])
 @pytest.mark.parametrize("used", [False, True])
-def test_death_at_any_call_loses_nothing_acknowledged(tmp_path: Path, sync_full: bool, used: bool) -> None:
+def test_crash_at_any_call_loses_no_acknowledged_record(tmp_path: Path, sync_full: bool, used: bool) -> None:
     which, status = 0, DYING
     while status == DYING:
         which += 1
@@ -550,7 +550,7 @@ def test_death_at_any_call_loses_nothing_acknowledged(tmp_path: Path, sync_full:
     assert which > 15
 
 
-def test_mark_that_cannot_be_written_says_what_it_said(killed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mark_that_cannot_be_written_keeps_its_content(killed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     of_another_boot(killed, RECORDS_LAST)
 
     def fails(mark: object) -> None:
@@ -576,7 +576,7 @@ def test_folder_above_need_not_be_readable(tmp_path: Path, monkeypatch: pytest.M
     assert read(tmp_path / "data").records == RECORDS
 
 
-def test_boot_that_is_not_told_is_any_boot(killed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unknown_boot_id_matches_any(killed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("distsync._server.journal.watermark.BOOT", killed / "none")
     for _ in range(2):
         with closing(Journal(killed)) as journal:

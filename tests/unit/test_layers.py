@@ -1,4 +1,6 @@
-"""Arrows point down: no file imports from a layer above its own, and pure files know no clock, thread or socket."""
+"""Imports point downwards: no file imports from a layer above; pure files use no clock, thread or
+socket.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,7 @@ EXCEPTIONS = {"threading.BrokenBarrierError", "queue.Empty", "queue.Full", "queu
 
 @cache
 def imports(file: str) -> tuple[tuple[str, str], ...]:
-    """(module, name) for each import anywhere in ``file``; of a plain ``import`` the name is empty."""
+    """Return (module, name) for each import in ``file``; the name of a plain ``import`` is empty."""
     found: list[tuple[str, str]] = []
     for node in ast.walk(ast.parse((PACKAGE / file).read_text())):
         if isinstance(node, ast.Import):
@@ -56,25 +58,27 @@ def imports(file: str) -> tuple[tuple[str, str], ...]:
 
 
 def modules_imported(file: str) -> set[str]:
-    """Absolute names of all that ``file`` may have imported; of ``from a import b`` both a and a.b."""
+    """Return the absolute names of all imported modules; for ``from a import b`` both a and a.b."""
     pairs = set(imports(file))
     return {module for module, _ in pairs} | {f"{module}.{name}" for module, name in pairs if name}
 
 
 def impure_names(file: str) -> set[str]:
-    """What ``file`` imports that has to do with clocks, threads, sockets or chance."""
+    """Return what ``file`` imports for clocks, threads, sockets or randomness."""
     names = {f"{module}.{name}" for module, name in imports(file) if module.split(".")[0] in IMPURE}
     return names - EXCEPTIONS
 
 
 def own_modules(file: str) -> set[str]:
-    """What ``file`` imports of distsync, as the most exact module that exists, without the leading name."""
+    """Return the modules of distsync that ``file`` imports, without the leading name."""
     names = {name.removeprefix("distsync").lstrip(".") for name in modules_imported(file) if is_own(name)}
     return {name for name in names if is_module(name)} - packages_only_passed_through(names)
 
 
 def packages_only_passed_through(names: set[str]) -> set[str]:
-    """``_protocols`` of ``from distsync._protocols import steps`` is not what is meant; a bare package is."""
+    """Return packages that are only prefixes: ``_protocols`` in ``from distsync._protocols import
+    steps``.
+    """
     modules = {name for name in names if is_module(name)}
     return {name for name in modules if any(other.startswith(name + ".") or not name for other in modules - {name})}
 
@@ -103,7 +107,7 @@ def may_import(file: str, module: str) -> bool:
 
 
 def pure_files() -> Iterator[str]:
-    """Protocols, the codec, the errors, the steps; and of the server the engine with all that it imports."""
+    """Yield protocols, codec, errors and steps, and the server's engine with all that it imports."""
     engine = everything_under("_server.engine")
     for file in FILES:
         module = module_of(file)
@@ -112,7 +116,7 @@ def pure_files() -> Iterator[str]:
 
 
 def everything_under(module: str) -> set[str]:
-    """``module`` and, transitively, all that it imports of distsync."""
+    """Return ``module`` and, transitively, all that it imports of distsync."""
     found: set[str] = set()
     todo = {module} if is_module(module) else set()
     while todo:
@@ -173,7 +177,7 @@ def test_package_imports_nothing_so_that_its_pure_parts_come_without_kazoo(packa
         ("testing/embedded_server.py", "_server.engine", True),
     ],
 )
-def test_rule_says(file: str, module: str, allowed: bool) -> None:
+def test_import_rule(file: str, module: str, allowed: bool) -> None:
     assert file in FILES
     assert may_import(file, module) is allowed
 
@@ -207,6 +211,6 @@ TESTS = Path(__file__).parents[1]
 
 
 @pytest.mark.parametrize("file", sorted(path.relative_to(TESTS).as_posix() for path in TESTS.rglob("*.py")))
-def test_what_tests_share_is_no_test(file: str) -> None:
+def test_shared_test_code_contains_no_test(file: str) -> None:
     modules = modules_imported(f"../tests/{file}")
     assert not [name for name in modules if name.split(".")[0] not in ("pytest", "_pytest") and ".test_" in f".{name}"]

@@ -1,4 +1,4 @@
-"""The lease clock and what hangs on it: times are numbers, nobody waits."""
+"""The lease clock and its holds: times are numbers, and no test waits."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_lease_before_any_session_proves_nothing() -> None:
     assert not LeaseClock().is_valid_at(SESSION, 0.0)
 
 
-def test_lease_of_new_session_is_proven_from_when_it_was_asked_for() -> None:
+def test_lease_of_a_new_session_counts_from_its_request() -> None:
     clock = begun(100.0)
     assert clock.is_valid_at(SESSION, 100.0 + VALID - 0.001)
     assert not clock.is_valid_at(SESSION, 100.0 + VALID)
@@ -41,37 +41,35 @@ def test_lease_of_another_session_is_never_proven() -> None:
 
 @pytest.mark.parametrize("fresh", [False, True])
 @pytest.mark.parametrize("reads", [1, 2, 3])
-def test_lease_that_ran_out_is_not_proven_by_a_session_that_begins_while_it_is_looked_at(
-    reads: int, fresh: bool
-) -> None:
+def test_expired_lease_is_not_proven_by_a_session_that_starts_during_the_check(reads: int, fresh: bool) -> None:
     clock = Preempted(reads, (OTHER, TIMEOUT, 200.0))
     clock.begin(SESSION, TIMEOUT, 100.0)
     assert not clock.is_valid_at(SESSION, 200.0, fresh)
     assert clock.is_valid_at(OTHER, 200.0, fresh)
 
 
-def test_lease_counts_from_the_sending_not_from_the_answer() -> None:
+def test_lease_counts_from_the_request_not_from_the_reply() -> None:
     clock = begun(100.0)
     clock.prove(SESSION, 103.0)
     assert clock.valid_until == 103.0 + VALID
     assert clock.next_heartbeat == 103.0 + TIMEOUT * HEARTBEAT_FRACTION
 
 
-def test_lease_does_not_go_back_when_answers_come_out_of_order() -> None:
+def test_lease_never_shrinks_when_replies_arrive_out_of_order() -> None:
     clock = begun(100.0)
     clock.prove(SESSION, 105.0)
     clock.prove(SESSION, 104.0)
     assert clock.valid_until == 105.0 + VALID
 
 
-def test_lease_ignores_an_answer_to_an_earlier_session() -> None:
+def test_lease_ignores_a_reply_of_an_earlier_session() -> None:
     clock = begun(100.0)
     clock.prove(OTHER, 150.0)
     clock.prove(None, 150.0)
     assert clock.valid_until == 100.0 + VALID
 
 
-def test_lease_follows_the_time_out_that_another_server_grants() -> None:
+def test_lease_follows_the_timeout_granted_by_another_server() -> None:
     clock = begun(100.0)
     clock.renegotiate(4.0)
     assert clock.valid_until == 100.0 + 4.0 * (1 - MARGIN)
@@ -84,13 +82,13 @@ def test_lease_of_an_ended_session_proves_nothing() -> None:
     assert not clock.is_valid_at(SESSION, 100.0)
 
 
-def test_machine_that_was_suspended_finds_its_lease_run_out() -> None:
-    """The clock counts suspend, so a jump is a passage of time like any other."""
+def test_lease_expires_while_the_machine_is_suspended() -> None:
+    """The clock includes suspended time, so that a jump is a passage of time like any other."""
     assert not begun(100.0).is_valid_at(SESSION, 100.0 + 60.0)
 
 
 class Scene:
-    """A lease with one hold on it."""
+    """A lease with one hold."""
 
     def __init__(self, session_id: int = SESSION, at: float = 100.0) -> None:
         self.lapsed: list[list[HeldNode]] = []
@@ -100,7 +98,7 @@ class Scene:
         self.holds.add(Hold("/held", session_id, self.loss), at)
 
 
-def test_hold_stands_while_the_lease_is_proven() -> None:
+def test_hold_is_valid_while_the_lease_is_proven() -> None:
     scene = Scene()
     scene.holds.expire(100.0 + VALID - 0.001)
     assert not scene.loss.fired
@@ -115,7 +113,7 @@ def test_hold_is_lost_when_the_lease_runs_out() -> None:
     assert not scene.holds.is_active(scene.loss)
 
 
-def test_hold_that_lapsed_is_not_brought_back_by_a_later_proof() -> None:
+def test_lost_hold_is_not_restored_by_a_later_proof() -> None:
     scene = Scene()
     scene.holds.expire(200.0)
     scene.clock.prove(SESSION, 201.0)
@@ -124,15 +122,15 @@ def test_hold_that_lapsed_is_not_brought_back_by_a_later_proof() -> None:
     assert len(scene.holds) == 0
 
 
-def test_hold_in_a_session_that_is_over_is_lost_at_once() -> None:
+def test_hold_in_an_ended_session_is_lost_at_once() -> None:
     assert Scene(session_id=OTHER).loss.reason == SESSION_EXPIRED
 
 
-def test_hold_that_comes_after_the_lease_ran_out_is_lost_at_once() -> None:
+def test_hold_added_after_the_lease_ran_out_is_lost_at_once() -> None:
     assert Scene(at=100.0 + VALID).loss.reason == LEASE_RAN_OUT
 
 
-def test_hold_given_up_is_not_lost() -> None:
+def test_released_hold_is_not_lost() -> None:
     scene = Scene()
     scene.holds.remove(scene.loss)
     scene.holds.expire(200.0)

@@ -1,4 +1,4 @@
-"""The clean-up of an interrupted release, which runs apart from the call, at any moment of what others do."""
+"""The background clean-up of an interrupted release, at any point of other threads' calls."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from distsync._protocols.wait_queue import QueueEntry
 
 
 def step_of(protocol: Coroutine[Any, Any, Any], answer: Any = None) -> Any:
-    """Resume a protocol; return the step that it asks for, or its result."""
+    """Resume a protocol; return its next step, or its result."""
     try:
         return protocol.send(answer)
     except StopIteration as end:

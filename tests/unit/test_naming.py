@@ -1,4 +1,4 @@
-"""What an object is called: modules are compiled and run here, on each Python that runs these tests."""
+"""Inference of names: modules are compiled and run here, on each tested Python."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ exec(FACE_SOURCE, FACE.__dict__)
 
 
 def run(source: str, name: str = "jobs", **more: object) -> dict[str, object]:
-    """The globals of a module of that name, run from source."""
+    """Return the globals of a module of that name, run from source."""
     module_names = {"__name__": name, "face": FACE, "Thing": FACE.Thing, "Longer": FACE.Longer, **more}
     exec(compile(textwrap.dedent(source), f"/home/me/{name}.py", "exec"), module_names)
     return module_names
@@ -87,7 +87,7 @@ def test_an_object_bound_in_a_module_is_named_after_the_last_name_it_is_bound_to
     assert text(module["x"]) == expected
 
 
-def test_each_of_a_tuple_has_the_name_of_its_own_place() -> None:
+def test_objects_assigned_to_a_tuple_have_the_names_of_its_targets() -> None:
     module = run("a, b, c = Thing(), face.Thing(3), Longer(size=3)\nd, e, f, g = Thing(), Thing(), Thing(), Thing()")
     assert [text(module[name]) for name in "abcdefg"] == [f"jobs.{name}" for name in "abcdefg"]
 
@@ -118,7 +118,7 @@ def test_a_name_far_into_a_long_module_is_found() -> None:
     assert text(run(source, other=1)["y"]) == "jobs.y"
 
 
-def test_an_init_of_a_subclass_of_the_users_is_not_the_place() -> None:
+def test_init_of_a_users_subclass_is_not_the_assignment() -> None:
     source = """
     class Mine(Longer):
         def __init__(self, *args):
@@ -150,7 +150,7 @@ def test_an_init_of_a_subclass_of_the_users_is_not_the_place() -> None:
         "space = {}\nexec('x = Thing()', globals(), space)\nmade = [space['x']]",
     ],
 )
-def test_an_object_made_in_a_function_is_fresh_without_a_warning(source: str) -> None:
+def test_object_created_in_a_function_is_fresh_without_a_warning(source: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         made = run(source)["made"]
@@ -198,7 +198,7 @@ def test_a_module_level_object_bound_to_no_name_is_fresh_and_warns(source: str) 
     assert all(is_fresh(thing) for thing in pool)
 
 
-def test_the_warning_comes_once_per_place_and_names_it() -> None:
+def test_warning_is_issued_once_per_place_and_names_it() -> None:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("default")
         run("for _ in range(3):\n    pool.append(Thing())\npool.append(Thing())", pool=[])
@@ -234,7 +234,7 @@ def test_a_reloaded_module_gives_its_objects_the_same_names(tmp_path: object, mo
     ],
 )
 @pytest.mark.parametrize("name", ["__main__", "__mp_main__"])
-def test_the_main_module_counts_as_what_it_really_is(main: dict[str, object], expected: str, name: str) -> None:
+def test_main_module_has_its_real_name(main: dict[str, object], expected: str, name: str) -> None:
     assert text(run("x = Thing()", name, **main)["x"]) == expected
 
 
@@ -267,7 +267,7 @@ print(x.called.text, x.place)
         assert answer.stdout == f"{expected} pkg/jobs.py:5 in <module>\n"
 
 
-def test_a_given_name_is_taken_as_it_is() -> None:
+def test_explicit_name_is_used_unchanged() -> None:
     assert inference.resolve(object(), "orders") == Name("orders", False)
     assert inference.resolve(object(), "") == Name("", False)
 
@@ -295,7 +295,7 @@ def test_the_place_is_where_the_program_calls() -> None:
     assert module["y"] == "me/jobs.py:7 in work"
 
 
-def test_parts_of_distsync_that_use_it_as_a_program_does_are_places() -> None:
+def test_parts_of_distsync_that_use_its_public_api_count_as_places() -> None:
     assert text(run("x = Thing()", "distsync.cli.demo")["x"]) == "distsync.cli.demo.x"
     with warnings.catch_warnings():
         warnings.simplefilter("error")

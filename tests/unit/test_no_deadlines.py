@@ -1,4 +1,4 @@
-"""No test fails by an absolute time: not by hypothesis's own either, which is 200 ms for an example."""
+"""No test fails because of an absolute time, including hypothesis's default of 200 ms per example."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def test_no_example_has_a_deadline() -> None:
     assert HealthCheck.too_slow in settings().suppress_health_check
 
 
-def test_no_test_brings_a_deadline_back() -> None:
+def test_no_test_sets_a_deadline() -> None:
     calls = [
         node
         for path in TESTS.rglob("*.py")

@@ -1,4 +1,4 @@
-"""The README's picture is what its script makes, for light and dark backgrounds."""
+"""The README's picture is the output of its script, for light and dark backgrounds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Any str is a name; ZooKeeper and kazoo take the path that is made of it."""
+"""Any str is a valid name; ZooKeeper and kazoo accept its path."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ SPECIAL = [
 
 
 def java_takes(path: str) -> bool:
-    """ZooKeeper's PathUtils.validatePath, on UTF-16 units as Java sees them."""
+    """ZooKeeper's PathUtils.validatePath, on UTF-16 units as in Java."""
     units = memoryview(path.encode("utf-16-le", "surrogatepass")).cast("H").tolist()
     bad = any(
         unit <= 0x1F or 0x7F <= unit <= 0x9F or 0xD800 <= unit <= 0xF8FF or 0xFFF0 <= unit <= 0xFFFF for unit in units
@@ -149,7 +149,7 @@ def test_a_path_that_is_no_str_is_a_type_error() -> None:
 
 
 @given(ANY_TEXT)
-def test_what_is_checked_is_what_java_and_kazoo_take(text: str) -> None:
+def test_checked_paths_are_those_that_java_and_kazoo_accept(text: str) -> None:
     path = "/" + text
     try:
         check_path(path)

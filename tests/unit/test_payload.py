@@ -1,4 +1,4 @@
-"""What a queue carries: encoded, limited, signed, and refused where it should be."""
+"""Payloads of queues: encoded, limited, signed, and refused when necessary."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ BOMB = "DISTSYNC_TEST_BOMB"
 
 
 class Bomb:
-    """An item whose decoding can be seen."""
+    """An item that shows when it is decoded."""
 
     def __reduce__(self) -> Any:
         return exec, (f"import os; os.environ['{BOMB}'] = 'went off'",)
@@ -44,25 +44,25 @@ class Utf8:
 
 
 @given(ITEMS, st.none() | st.binary(min_size=1))
-def test_what_pickle_encodes_arrives_the_same(item: object, key: bytes | None) -> None:
+def test_pickled_item_is_decoded_unchanged(item: object, key: bytes | None) -> None:
     codec = Codec("pickle", key)
     assert codec.decode(codec.encode(item, QUEUE), QUEUE) == item
 
 
 @given(JSON_ITEMS, st.none() | st.binary(min_size=1))
-def test_what_json_encodes_arrives_the_same(item: object, key: bytes | None) -> None:
+def test_json_item_is_decoded_unchanged(item: object, key: bytes | None) -> None:
     codec = Codec("json", key)
     assert codec.decode(codec.encode(item, QUEUE), QUEUE) == item
 
 
-def test_a_codec_of_the_users_own_is_used() -> None:
+def test_custom_codec_is_used() -> None:
     codec = Codec(Utf8(), KEY)
     assert codec.encode("grüße", QUEUE).endswith("grüße".encode())
     assert codec.decode(codec.encode("grüße", QUEUE), QUEUE) == "grüße"
 
 
 @pytest.mark.parametrize("codec", ["Pickle", "", "yaml", None, 3, Utf8, object()])
-def test_what_is_no_codec_is_a_configuration_error(codec: Any) -> None:
+def test_object_that_is_no_codec_is_a_configuration_error(codec: Any) -> None:
     with pytest.raises(ConfigurationError, match='"pickle", "json"'):
         Codec(codec)
 
@@ -79,7 +79,7 @@ def test_what_is_no_codec_is_a_configuration_error(codec: Any) -> None:
         (Utf8(), "\ud800"),
     ],
 )
-def test_an_item_that_does_not_encode_says_its_type_the_codec_and_the_reason(codec: Any, item: object) -> None:
+def test_item_that_cannot_be_encoded_raises_an_error_with_type_codec_and_reason(codec: Any, item: object) -> None:
     with pytest.raises(PayloadPickleError) as caught:
         Codec(codec).encode(item, QUEUE)
     assert type(item).__name__ in str(caught.value)
@@ -118,7 +118,7 @@ def test_an_item_up_to_the_limit_is_encoded_and_a_larger_one_refused_with_both_s
     assert pickle.loads(pickle.dumps(caught.value)).args == caught.value.args
 
 
-def test_the_limit_is_a_million_bytes_unless_told() -> None:
+def test_limit_is_a_million_bytes_by_default() -> None:
     assert Codec().encode(b"a" * 990_000, QUEUE)
     with pytest.raises(PayloadTooLargeError, match="limit of 1000000 bytes"):
         Codec().encode(b"a" * 1_000_000, QUEUE)
@@ -133,13 +133,13 @@ def test_an_item_of_another_codec_is_refused_and_not_decoded(writer: Any, reader
     assert BOMB not in os.environ
 
 
-def test_a_reader_with_a_key_refuses_what_is_unsigned_and_does_not_decode_it() -> None:
+def test_reader_with_a_key_refuses_unsigned_items_undecoded() -> None:
     with pytest.raises(PayloadRefusedError, match=r"unsigned.*DISTSYNC_AUTHKEY"):
         Codec("pickle", KEY).decode(Codec("pickle").encode(Bomb(), QUEUE), QUEUE)
     assert BOMB not in os.environ
 
 
-def test_a_reader_without_a_key_refuses_what_is_signed_and_does_not_decode_it() -> None:
+def test_reader_without_a_key_refuses_signed_items_undecoded() -> None:
     with pytest.raises(PayloadRefusedError, match=r"signed.*no key.*DISTSYNC_AUTHKEY"):
         Codec("pickle").decode(Codec("pickle", KEY).encode(Bomb(), QUEUE), QUEUE)
     assert BOMB not in os.environ
@@ -153,7 +153,7 @@ def test_an_item_signed_with_another_key_or_for_another_queue_is_refused_and_not
     assert BOMB not in os.environ
 
 
-def test_the_border_between_queue_and_item_is_signed_too() -> None:
+def test_boundary_between_queue_and_item_is_signed() -> None:
     data = Codec(Utf8(), KEY).encode("2 and more", QUEUE)
     moved = data[:33] + data[34:]
     with pytest.raises(PayloadRefusedError, match="signature is wrong"):
@@ -198,7 +198,7 @@ def test_random_bytes_as_item_and_key_arrive() -> None:
 # ---- another key
 
 
-def test_a_key_is_changed_in_three_steps_and_nothing_is_ever_refused() -> None:
+def test_key_can_be_rotated_in_three_steps_without_a_refused_item() -> None:
     old, new = b"old", b"new"
     steps = [
         (Codec("pickle", old), Codec("pickle", old, accepted=[new])),
@@ -210,13 +210,13 @@ def test_a_key_is_changed_in_three_steps_and_nothing_is_ever_refused() -> None:
         assert before.decode(after.encode("item", QUEUE), QUEUE) == "item"
 
 
-def test_a_key_that_is_accepted_no_more_opens_nothing() -> None:
+def test_key_that_is_no_longer_accepted_verifies_nothing() -> None:
     with pytest.raises(PayloadRefusedError):
         Codec("pickle", b"new").decode(Codec("pickle", b"old").encode(Bomb(), QUEUE), QUEUE)
     assert BOMB not in os.environ
 
 
-def test_accepted_keys_alone_sign_nothing_and_open_nothing() -> None:
+def test_accepted_keys_without_a_signing_key_are_not_used() -> None:
     codec = Codec("pickle", None, accepted=[KEY])
     assert not codec.signed
     with pytest.raises(PayloadRefusedError):

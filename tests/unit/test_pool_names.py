@@ -1,4 +1,4 @@
-"""What a pool's znodes are called, and what is found in them, also when somebody else wrote it."""
+"""Names of a pool's znodes, and parsing of their data, even if another client wrote it."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ TASK = Task("0d2f0b5e-6c4f-4a53-9be5-4a1a9a8f4b11", 12, 3)
 GUID = "7a1e0d4c-26c5-4d0a-8d4f-5d8f0c1c2b33"
 
 
-def test_task_is_known_by_the_name_of_its_item() -> None:
+def test_task_is_identified_by_the_name_of_its_item() -> None:
     assert task_of(f"/pool/p/items/0000000000/i_{TASK.key}{GUID}-0000000042") == TASK
 
 
 @pytest.mark.parametrize("name", ["i_-0000000001", f"i_{GUID}-0000000001", "i_a.b.c_x-0000000001", "anything"])
-def test_item_of_somebody_else_is_corrupt(name: str) -> None:
+def test_item_with_a_foreign_name_is_corrupt(name: str) -> None:
     with pytest.raises(CorruptNodeError):
         task_of(f"/pool/p/items/0000000000/{name}")
 
@@ -33,15 +33,15 @@ def test_parts_are_named_by_their_number() -> None:
 
 
 @pytest.mark.parametrize("data", [b"/", b"/t1", b"/t1.x", b"/.3", b"/t1.-3", b"/t1.99999", b"/\xff.\xff"])
-def test_parts_that_make_no_sense_are_corrupt(data: bytes) -> None:
+def test_malformed_parts_are_corrupt(data: bytes) -> None:
     with pytest.raises(CorruptNodeError):
         parts_of("/parts", data)
 
 
-def test_answer_says_its_task_and_its_kind() -> None:
+def test_name_of_an_answer_contains_its_task_and_kind() -> None:
     assert PoolSegments("/p").answer(TASK, "done") == f"/p/callers/{TASK.caller}/answers/12.3.done"
 
 
-def test_errors_say_what_became_of_the_task_and_of_the_workers() -> None:
+def test_errors_describe_the_fate_of_the_task_and_of_the_workers() -> None:
     assert str(TaskLostError("the task f", "/p", "gone")) == "the task f in pool /p has no result: gone"
     assert "3 workers of pool /p" in str(WorkerStartError("/p", 3, "exit code 1"))

@@ -1,4 +1,6 @@
-"""The names at the top of distsync: all there, each the same object as at its home, none loaded before it is used."""
+"""The names of the top module: all exist, are the objects of their home modules, and are loaded on
+use.
+"""
 
 from __future__ import annotations
 
@@ -21,14 +23,14 @@ BUILT = {
 
 
 @pytest.mark.parametrize("name", BUILT)
-def test_a_name_is_that_of_its_home(name: str) -> None:
+def test_name_is_the_object_of_its_home_module(name: str) -> None:
     home = importlib.import_module(f"distsync.{BUILT[name]}")
     assert getattr(distsync, name) is getattr(home, name)
     assert name in dir(distsync)
     assert name in distsync.__all__
 
 
-def test_type_checkers_see_every_name_that_there_is() -> None:
+def test_type_checkers_see_every_public_name() -> None:
     tree = ast.parse((ROOT / "distsync/__init__.pyi").read_text())
     imported = {
         alias.asname: (node.module or "").removeprefix("distsync").removeprefix(".")
@@ -41,12 +43,12 @@ def test_type_checkers_see_every_name_that_there_is() -> None:
     assert sorted(ast.literal_eval(exported)) == sorted(distsync.__all__)
 
 
-def test_a_name_that_there_is_not_is_an_attribute_error() -> None:
+def test_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="no attribute 'Lok'"):
         _ = distsync.Lok
 
 
-def test_all_public_errors_are_at_the_top() -> None:
+def test_all_public_errors_are_in_the_top_module() -> None:
     from distsync import errors
 
     internal = {kind.__name__ for kind in (errors.ZnodeError, *errors.ZnodeError.__subclasses__())}

@@ -1,4 +1,4 @@
-"""Receipts with scripted answers: each is used by one transaction at a time, and none is forgotten."""
+"""Receipts with scripted answers: each is used by one transaction at a time, and none is lost."""
 
 from __future__ import annotations
 
@@ -33,7 +33,9 @@ STAT = Stat(1, 1, 0, 0, 0, 0, 0, SESSION, 0, 0, 1)
 
 
 class Script:
-    """Answers each transaction with the next of ``answers``; no transaction without one is ever executed."""
+    """Answers each transaction with the next of ``answers``; a transaction without one is not
+    executed.
+    """
 
     def __init__(self, *answers: Any) -> None:
         self.answers = list(answers)
@@ -80,7 +82,7 @@ def test_refused_transaction_frees_its_receipt_once(refusal: Exception) -> None:
 
 
 @pytest.mark.parametrize("owner", [SESSION, SESSION + 1])
-def test_ephemeral_is_of_the_session_that_it_was_made_in(owner: int) -> None:
+def test_ephemeral_belongs_to_the_session_that_created_it(owner: int) -> None:
     script, receipts = Script((Created("/a-1", None), STAT, None)), Receipts("/receipts")
     script.owner = owner
     assert script.run(receipts.commit(Create("/a-", ephemeral=True, sequence=True))).session_id == owner
@@ -88,7 +90,7 @@ def test_ephemeral_is_of_the_session_that_it_was_made_in(owner: int) -> None:
 
 
 class Done(Script):
-    """The receipt says that it was executed."""
+    """The receipt shows that the transaction was executed."""
 
     def _reply(self, request: Any) -> Any:
         written = [each.data for each in getattr(request, "operations", ()) if isinstance(each, SetData)]
@@ -97,21 +99,21 @@ class Done(Script):
 
 
 @pytest.mark.parametrize("owner", [SESSION, SESSION + 1])
-def test_ephemeral_of_which_no_answer_came_is_of_the_session_that_it_was_made_in(owner: int) -> None:
+def test_ephemeral_whose_reply_was_lost_belongs_to_the_session_that_created_it(owner: int) -> None:
     script, receipts = Done(DisconnectedError("/a")), Receipts("/receipts")
     script.owner = owner
     outcome = script.run(receipts.commit(Create("/a", ephemeral=True)))
     assert (outcome.results, outcome.session_id) == (None, owner)
 
 
-def test_ephemeral_that_was_made_since_is_another_one() -> None:
-    """Ours has gone with its session, and another thread of this process has made it again."""
+def test_ephemeral_created_again_since_is_not_ours() -> None:
+    """Ours has ended with its session, and another thread of this process has created it again."""
     script, receipts = Done(DisconnectedError("/a")), Receipts("/receipts")
     script.owner, script.made_at = SESSION + 1, STAT.mzxid + 1
     assert script.run(receipts.commit(Create("/a", ephemeral=True))).session_id == SESSION
 
 
-def test_transaction_that_got_lost_is_sent_again_with_the_same_receipt() -> None:
+def test_lost_transaction_is_sent_again_with_the_same_receipt() -> None:
     script, receipts = Script(DisconnectedError("/a"), (None, STAT)), Receipts("/receipts")
     assert script.run(receipts.commit(Delete("/a"))).results == (None,)
     assert len(set(script.asked_of)) == len(receipts.free) == 1

@@ -1,4 +1,4 @@
-"""A run of the tests gives the same result wherever it is started."""
+"""A run of the tests has the same result wherever it is started."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_tests_that_start_an_ensemble_share_one_worker(apart: pytest.Pytester) -
     assert len((apart.path / "ensemble.workers").read_text().split()) == 8
 
 
-def test_the_unit_of_waiting_grows_with_the_load_of_the_machine() -> None:
+def test_unit_of_waiting_grows_with_the_load_of_the_machine() -> None:
     idle = timing.measure_slowdown()
     busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(3 * (os.cpu_count() or 1))]
     try:
@@ -116,7 +116,7 @@ def test_the_unit_is_measured_unless_the_environment_has_it(chosen: str) -> None
 
 
 @pytest.mark.slow("checks the harness")
-def test_a_test_that_is_slow_on_one_server_is_left_to_make_test_on_the_other() -> None:
+def test_slow_test_of_one_server_runs_on_the_other() -> None:
     file = "tests/objects/test_container_reaping.py"
     name = "test_object_is_used_again_when_its_container_was_taken_away"
 

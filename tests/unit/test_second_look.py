@@ -1,4 +1,4 @@
-"""The second look of ``.ci/run``: what fails twice is red, what fails once is named."""
+"""The second look of ``.ci/run``: a test that fails twice is red, one that fails once is named."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def run(apart: pytest.Pytester, chosen: str, *options: str) -> tuple[int, list[s
 
 
 @pytest.mark.parametrize("workers", [(), ("-n", "2")], ids=["alone", "workers"])
-def test_what_fails_once_is_green_and_named(apart: pytest.Pytester, workers: tuple[str, ...]) -> None:
+def test_test_that_fails_once_is_green_and_named(apart: pytest.Pytester, workers: tuple[str, ...]) -> None:
     status, report = run(apart, "once or passes", *workers)
     assert status == 0
     assert sorted(report) == [
@@ -94,7 +94,7 @@ def test_what_fails_once_is_green_and_named(apart: pytest.Pytester, workers: tup
         "UNSTABLE test_apart.py::test_once[a::b]",
         "UNSTABLE test_apart.py::test_once[c@d]",
     ]
-    assert (apart.path / "passes").read_text() == "."  # what had passed did not run again
+    assert (apart.path / "passes").read_text() == "."  # tests that had passed did not run again
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_what_fails_once_is_green_and_named(apart: pytest.Pytester, workers: tup
         pytest.param("many", marks=HARNESS),
     ],
 )
-def test_anything_else_is_red_and_names_none(apart: pytest.Pytester, chosen: str) -> None:
+def test_any_other_failure_is_red_and_names_no_test(apart: pytest.Pytester, chosen: str) -> None:
     assert run(apart, chosen) == (1, [])
 
 

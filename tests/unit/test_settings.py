@@ -1,4 +1,4 @@
-"""Settings: from arguments, else the environment, else defaults; a bad one says all that is needed to mend it."""
+"""Settings from arguments, the environment, and defaults; errors state how to correct a bad one."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ class OwnCodec:
         return data
 
 
-def test_without_anything_the_defaults_hold() -> None:
+def test_defaults_apply_without_settings() -> None:
     assert read_settings({}) == Settings()
     assert Settings().hosts is None
     assert Settings().namespace == "/distsync"
 
 
-def test_the_environment_gives_what_is_not_an_argument() -> None:
+def test_environment_supplies_missing_arguments() -> None:
     environment = {
         "DISTSYNC_HOSTS": "a:2181, b:2182/app",
         "DISTSYNC_NAMESPACE": "/team",
@@ -49,7 +49,7 @@ def test_the_environment_gives_what_is_not_an_argument() -> None:
     )
 
 
-def test_the_process_environment_is_what_counts_unless_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_process_environment_is_used_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DISTSYNC_NAMESPACE", "/from/environment")
     assert read_settings().namespace == "/from/environment"
 
@@ -59,7 +59,7 @@ def test_an_empty_variable_counts_as_not_set() -> None:
 
 
 @pytest.mark.parametrize("name", GUARDS)
-def test_what_keeps_others_out_does_not_go_because_a_variable_is_empty(name: str) -> None:
+def test_empty_variable_does_not_disable_a_protection(name: str) -> None:
     variable = f"DISTSYNC_{name.upper()}"
     with pytest.raises(ConfigurationError, match=variable):
         read_settings({"DISTSYNC_HOSTS": "h:1", variable: ""})
@@ -72,7 +72,7 @@ def test_an_empty_authkey_is_an_error() -> None:
 
 
 @pytest.mark.parametrize("hosts", ["h", "h:1", "h:65535", "[::1]:2181", "127.0.0.1:2181,h2:2182", "h:2181/a/b"])
-def test_hosts_are_taken(hosts: str) -> None:
+def test_hosts_are_accepted(hosts: str) -> None:
     assert read_settings({}, hosts=hosts).hosts == hosts
 
 
@@ -127,9 +127,7 @@ def test_auth_is_read_from_text(text: str, pairs: tuple[tuple[str, str], ...]) -
         ("tls_cert", "/", "must be a file"),
     ],
 )
-def test_a_bad_value_is_an_error_that_says_setting_value_and_what_is_allowed(
-    name: str, value: str, allowed: str
-) -> None:
+def test_bad_value_raises_an_error_with_setting_value_and_allowed_values(name: str, value: str, allowed: str) -> None:
     variable = f"DISTSYNC_{name.upper()}"
     for setting, environment, given in ((variable, {variable: value}, {}), (name, {}, {name: value})):
         with pytest.raises(ConfigurationError, match=allowed) as caught:
@@ -202,7 +200,7 @@ def test_an_unknown_setting_is_a_type_error_that_lists_the_known_ones() -> None:
         read_settings({}, host="h")
 
 
-def test_a_codec_and_acls_are_taken_as_objects() -> None:
+def test_codec_and_acls_are_accepted_as_objects() -> None:
     codec, acl = OwnCodec(), make_digest_acl("me", "secret", all=True)
     settings = read_settings({}, codec=codec, acl=[acl])
     assert settings.codec is codec
@@ -237,7 +235,7 @@ def test_half_a_credential_is_refused_and_not_shown(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["x509", "x509:"])
-def test_x509_has_no_credential_beside_the_certificate(text: str) -> None:
+def test_x509_has_no_credential_but_the_certificate(text: str) -> None:
     assert read_settings({}, auth=text, hosts="h:1", tls_cert=__file__).auth == (("x509", ""),)
     with pytest.raises(ConfigurationError, match="tls_cert"):
         read_settings({}, auth=text, hosts="h:1")
@@ -251,7 +249,7 @@ def test_sasl_is_for_one_user_of_a_real_server() -> None:
 
 
 @pytest.mark.parametrize("value", ["new,newer", [b"new", "newer"], ("new", b"newer")])
-def test_further_keys_are_accepted_beside_the_one_that_signs(value: Any) -> None:
+def test_further_keys_are_accepted_in_addition_to_the_signing_key(value: Any) -> None:
     settings = read_settings({}, authkey="old", authkeys_accepted=value)
     assert settings.authkeys_accepted == (b"new", b"newer")
     assert "new" not in repr(settings)

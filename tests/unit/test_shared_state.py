@@ -1,4 +1,4 @@
-"""What threads know together about a path stays while somebody uses it, and while something would be lost with it."""
+"""In-process state of a path stays while it has users, and while dropping it would lose something."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_users_of_a_path_share_it() -> None:
     assert all(value is users[0][1] for _, value in users)
 
 
-def test_what_many_users_left_goes() -> None:
+def test_state_that_many_users_have_left_is_dropped() -> None:
     known = SharedStateTable()
     for number in range(1_000):
         use(known, f"/{number}")
@@ -46,7 +46,7 @@ def test_what_many_users_left_goes() -> None:
     assert len(known) <= SWEEP + 1
 
 
-def test_it_stays_while_one_of_its_users_does() -> None:
+def test_state_stays_while_one_of_its_users_exists() -> None:
     known = SharedStateTable()
     (first, value), (second, _) = use(known, "/a"), use(known, "/a")
     del first
@@ -57,7 +57,7 @@ def test_it_stays_while_one_of_its_users_does() -> None:
     assert use(known, "/a")[1] is not value
 
 
-def test_it_stays_until_it_is_idle() -> None:
+def test_state_stays_until_it_is_idle() -> None:
     known = SharedStateTable()
     value = use(known, "/a")[1]
     value.idle = False
@@ -68,14 +68,14 @@ def test_it_stays_until_it_is_idle() -> None:
     assert use(known, "/a")[1] is not value
 
 
-def test_what_has_no_user_stays() -> None:
+def test_state_without_users_stays() -> None:
     known = SharedStateTable()
     value = known.of("/receipts", "", Known)
     sweep(known, 10)
     assert known.of("/receipts", "", Known) is value
 
 
-def test_what_was_dropped_and_made_again_is_not_dropped_for_its_first_users() -> None:
+def test_recreated_state_is_not_dropped_for_its_former_users() -> None:
     known = SharedStateTable()
     first, value = use(known, "/a")
     assert known.drop("/a")
@@ -88,7 +88,7 @@ def test_what_was_dropped_and_made_again_is_not_dropped_for_its_first_users() ->
     assert second._entry.value is again
 
 
-def test_another_kind_is_refused_and_is_no_user() -> None:
+def test_object_of_another_kind_is_refused_and_is_no_user() -> None:
     known = SharedStateTable()
     use(known, "/a", "lock")
     with pytest.raises(NameInUseError, match="/a is already a lock and cannot be used as a queue"):

@@ -1,4 +1,4 @@
-"""What the source of a module is found to do with the names that are swapped: text in, findings out."""
+"""Analysis of a module's source for the swapped names: text in, findings out."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Pool:
 """
 
 
-def test_what_works_is_not_mentioned() -> None:
+def test_supported_code_is_not_reported() -> None:
     assert source(FINE).findings() == []
 
 
@@ -111,7 +111,7 @@ def test_what_works_is_not_mentioned() -> None:
         ),
     ],
 )
-def test_what_cannot_work_is_refused_with_its_line(text: str, line: int, what: str) -> None:
+def test_unsupported_code_is_refused_with_its_line(text: str, line: int, what: str) -> None:
     found = refused(text)
     assert [where for where, _ in found] == [line]
     assert what in found[0][1]
@@ -132,7 +132,7 @@ def test_what_cannot_work_is_refused_with_its_line(text: str, line: int, what: s
         ("import sys\nsys.modules['threading'].Lock", 2, "sys.modules['threading'] is the standard library's module"),
     ],
 )
-def test_what_stays_as_it_is_is_kept_with_its_line(text: str, line: int, what: str) -> None:
+def test_code_that_stays_unchanged_is_reported_with_its_line(text: str, line: int, what: str) -> None:
     assert refused(text) == []
     found = kept(text)
     assert found[0][0] == line
@@ -148,7 +148,7 @@ def test_name_that_is_also_assigned_something_else_is_left_alone() -> None:
     assert refused("import queue\nq = queue.Queue()\nq = Mine()\nq.mutex") == []
 
 
-def test_finding_says_where_what_and_what_to_do() -> None:
+def test_finding_states_the_place_the_problem_and_the_remedy() -> None:
     (finding,) = source("from _queue import SimpleQueue").findings()
     assert str(finding) == (
         "jobs.py:1: _queue.SimpleQueue is a queue in C, which cannot be shared: "

@@ -1,4 +1,4 @@
-"""Each name and each module of the standard library's is found in the module of ours that stands for it."""
+"""Each name and module of the standard library's is available in the module that replaces it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_star_import_of_a_module_gives_what_the_standard_librarys_does(name: str
     assert {*importlib.import_module(f"multiprocessing.{name}").__all__} <= names.keys()
 
 
-def test_replaced_module_is_ours_by_either_name() -> None:
+def test_replaced_module_is_ours_under_both_names() -> None:
     assert (
         importlib.import_module("distsync.multiprocessing.synchronize")
         is sys.modules["distsync.multiprocessing.synchronize"]

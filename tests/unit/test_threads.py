@@ -1,4 +1,4 @@
-"""Threads of our own, and that of the callbacks."""
+"""Our own threads, and the thread of the callbacks."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_thread_is_current_in_itself_only() -> None:
     assert seen == [True, False]
 
 
-def test_thread_that_has_ended_is_not_taken_for_one_that_got_its_identifier() -> None:
+def test_ended_thread_is_not_confused_with_one_that_reuses_its_identifier() -> None:
     own, seen = ended(OwnThread(target=lambda: None)), []
     for _ in range(100):
         later = ended(threading.Thread(target=lambda: seen.append(own.is_current())))
@@ -36,7 +36,7 @@ def test_thread_that_has_ended_is_not_taken_for_one_that_got_its_identifier() ->
 
 
 @pytest.mark.parametrize("raised", [SystemExit(1), RuntimeError("the hook")], ids=repr)
-def test_callback_is_called_though_the_hook_for_what_the_one_before_raised_raises_itself(
+def test_callback_is_called_even_if_the_hook_for_the_previous_ones_exception_raises(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, raised: BaseException
 ) -> None:
     def hook(args: threading.ExceptHookArgs) -> None:

@@ -1,4 +1,4 @@
-"""The line's decisions (recipes.txt, Locks, Shared Locks): pure, no server."""
+"""Decisions about the queue of contenders (recipes.txt, Locks, Shared Locks), without a server."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ def name(number: int, mark: str = "-lock-", guid: str = GUID) -> str:
         ("ready", None),
     ],
 )
-def test_contender_of_any_client_has_the_number_its_name_ends_with(text: str, number: int | None) -> None:
+def test_number_of_a_contender_is_the_end_of_its_name_for_any_client(text: str, number: int | None) -> None:
     contender = parse(text)
     assert (contender and contender.number) == number
 
 
 @given(st.integers(-(2**31), 2**31 - 1), st.integers(1, 1000), st.text("abcdef0123456789", min_size=8, max_size=8))
-def test_order_is_that_of_the_sequence_across_its_overflow_whatever_the_guids(base: int, count: int, salt: str) -> None:
+def test_order_follows_the_sequence_across_its_overflow_for_any_guids(base: int, count: int, salt: str) -> None:
     """Hazards 52 and 53: neither the text nor the sign decides."""
     numbers = [(base + step + 2**31) % 2**32 - 2**31 for step in range(0, count, max(1, count // 20))]
     names = [name(number, guid=f"{hash((salt, number)) & 0xFFFFFFFF:08x}") for number in numbers]
@@ -63,13 +63,13 @@ def test_order_is_that_of_the_sequence_across_its_overflow_whatever_the_guids(ba
 
 
 @given(st.integers(-(2**31), 2**31 - 1), st.integers(-(2**31), 2**31 - 1))
-def test_offset_is_antisymmetric_but_at_the_far_end(one: int, other: int) -> None:
+def test_sequence_distance_is_antisymmetric_except_at_the_maximum(one: int, other: int) -> None:
     assert (
         sequence_distance(one, other) == -sequence_distance(other, one) or abs(sequence_distance(one, other)) == 2**31
     )
 
 
-def test_first_in_line_holds_and_others_wait_for_the_one_right_ahead() -> None:
+def test_first_contender_holds_and_others_wait_for_their_predecessor() -> None:
     """Locks, steps 3 and 4."""
     names = [name(5), name(3), name(4)]
     assert decide(names, name(3)).state is QueueState.HELD
@@ -88,13 +88,13 @@ def test_reader_waits_for_the_nearest_writer_ahead_only() -> None:
     assert decide([mine, read], mine, shared).state is QueueState.HELD
 
 
-def test_junk_children_do_not_count() -> None:
+def test_children_that_are_no_contenders_do_not_count() -> None:
     """Hazard 56."""
     assert decide([name(9), "lease_holder", "config", "ready"], name(9)).state is QueueState.HELD
 
 
-def test_item_put_back_from_a_dropped_segment_comes_before_all_that_are_left() -> None:
-    """Its number there says nothing in the next segment."""
+def test_item_restored_from_a_dropped_segment_precedes_the_remaining_ones() -> None:
+    """Its number means nothing in the next segment."""
     back = before_all(f"i_{GUID}-0000000999")
     names = [f"i_{GUID}-{number:010d}" for number in (0, 1, 999)]
     assert [contender.name for contender in in_order([*names, back])] == [back, *names]
@@ -106,10 +106,10 @@ def test_item_put_back_from_a_dropped_segment_comes_before_all_that_are_left() -
     ("kinds", "holders", "watched"),
     [("r", 1, None), ("w", 1, None), ("rrr", 3, None), ("rrwr", 2, 2), ("wrr", 1, 0), ("wwr", 1, 1), ("rwrwr", 1, 3)],
 )
-def test_front_is_the_readers_before_the_first_writer_or_one_writer(
+def test_holders_are_the_readers_before_the_first_writer_or_one_writer(
     kinds: str, holders: int, watched: int | None, read: str, write: str
 ) -> None:
-    """Shared Locks: who holds, and which one the last reader in the line waits for: the last writer ahead."""
+    """Shared Locks: the holders, and the entry that the last reader waits for: the last writer ahead."""
     names = [f"{number:032x}{read if kind == 'r' else write}{number:010d}" for number, kind in enumerate(kinds)]
     assert [each.name for each in current_holders(in_order(reversed(names)))] == names[:holders]
     if kinds[-1] == "r":
@@ -118,13 +118,13 @@ def test_front_is_the_readers_before_the_first_writer_or_one_writer(
         assert decide(names, names[-1]).behind == names[-2]
 
 
-def test_front_of_nobody_is_nobody() -> None:
+def test_empty_queue_has_no_holder() -> None:
     assert current_holders([]) == []
 
 
 @pytest.mark.parametrize("mark", ["-lock-", LATCH, READ, WRITE, KAZOO_LOCK, KAZOO_READ])
 @pytest.mark.parametrize("number", ["0000000000", "2147483647", "-2147483648", "-000000005"])
-def test_name_that_is_spelled_is_read_again_and_found_by_its_guid(mark: str, number: str) -> None:
+def test_composed_name_is_parsed_and_found_by_its_guid(mark: str, number: str) -> None:
     prefix, guid = node_name(GUID, mark)
     assert guid in prefix
     found = parse(prefix + number)

@@ -1,4 +1,4 @@
-"""Is the table of the protocol in docs/server.md complete, and is each row backed by a test that is there?"""
+"""The protocol table in docs/server.md is complete, and each row names an existing test."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_each_row_is_backed_by_tests(row: list[str]) -> None:
     assert set(named) <= TESTS | names_in("test_identities.py")
 
 
-def test_each_test_backs_something() -> None:
+def test_each_test_supports_a_row() -> None:
     assert {name for name in TESTS if f"`{name}`" not in PAGE} == set()
 
 
@@ -55,6 +55,6 @@ def test_error_codes_and_deviations_are_known(row: list[str]) -> None:
     assert row[3] == "none" or set(row[3].split(", ")) <= explained
 
 
-def test_each_deviation_stands_in_a_row() -> None:
+def test_each_deviation_is_in_a_row() -> None:
     named = {deviation for row in ROWS for deviation in re.findall(r"D\d+", row[3])}
     assert set(re.findall(r"^\* \*\*(D\d+)\*\*", PAGE, re.MULTILINE)) == named

@@ -1,4 +1,6 @@
-"""Names of subjects as Java writes them: each expectation was printed by X500Principal.getName() of Java 17."""
+"""Names of subjects in Java's format: each expectation is the output of X500Principal.getName() of
+Java 17.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ def der(tag: int, *parts: bytes) -> bytes:
 
 
 def certificate(*parts: list[Pair]) -> bytes:
-    """As far as it is read: the version, four fields, the subject."""
+    """Build the parts of a certificate that are read: the version, four fields, the subject."""
     subject = der(
         0x30,
         *(
@@ -68,7 +70,7 @@ def test_certificate_of_the_first_version_has_no_version() -> None:
 
 
 @given(st.binary(max_size=100))
-def test_what_is_no_certificate_is_said_to_be_none(data: bytes) -> None:
+def test_data_that_is_no_certificate_is_refused(data: bytes) -> None:
     with pytest.raises(UnreadableCertificateError):
         subject_of(data)
 
@@ -107,6 +109,6 @@ def test_name_that_an_acl_may_not_have(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["CN=" + " " * 300_000, "CN=a," * 60_000, " " * 300_000, 'CN="' + "\\," * 60_000])
-def test_long_nonsense_is_refused_in_time_that_grows_as_it_does(text: str) -> None:
-    """What grows as its square does would outlast the bound of a test by far."""
+def test_long_malformed_data_is_refused_in_linear_time(text: str) -> None:
+    """Quadratic time would exceed the bound of a test by far."""
     assert not is_name(text + "<")
