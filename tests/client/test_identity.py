@@ -141,7 +141,7 @@ def test_server_without_tls_is_not_talked_to_in_the_clear(server: ServerProcess,
 
 @pytest.mark.slow_on("zookeeper")
 @needs_openssl
-def test_certificate_says_who_a_client_is(mutual: Any, certificates: Certificates) -> None:
+def test_certificate_identifies_the_client(mutual: Any, certificates: Certificates) -> None:
     def client(of: Path) -> Client:
         own = {"tls_cert": str(of), "tls_key": str(certificates.key(of))}
         return Client(mutual.secure, tls_ca=str(certificates.authority), auth="x509", **own)

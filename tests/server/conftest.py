@@ -1,4 +1,4 @@
-"""Speakers for the tests of the protocol, and clients of kazoo."""
+"""Raw connections for the tests of the protocol, and clients of kazoo."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from distsync._wire import records as r
 
 @pytest.fixture
 def connect(server: ServerProcess, namespace: str) -> Iterator[Callable[..., Speaker]]:
-    """A function that opens a session; it is closed after the test."""
+    """Return a function that opens a session, which is closed after the test."""
     made: list[Speaker] = []
 
     def speaker(**hello: Any) -> Speaker:
@@ -29,7 +29,7 @@ def connect(server: ServerProcess, namespace: str) -> Iterator[Callable[..., Spe
 
 @pytest.fixture
 def me(connect: Callable[..., Speaker], root: str) -> Speaker:
-    """A session; its root is there."""
+    """Return a session with its own root znode."""
     speaker = connect()
     speaker.body(r.CreateRequest(root))
     return speaker
@@ -37,7 +37,9 @@ def me(connect: Callable[..., Speaker], root: str) -> Speaker:
 
 @pytest.fixture
 def newer(server: ServerProcess) -> bool:
-    """It is a ZooKeeper of 3.9 or later, which treats a few things otherwise; the embedded server does as 3.8 does."""
+    """Whether the server is ZooKeeper 3.9 or later, which differs in some details; the embedded server
+    behaves as 3.8.
+    """
     return server.version >= (3, 9)
 
 
@@ -48,7 +50,7 @@ def root(namespace: str) -> str:
 
 @pytest.fixture
 def kazoo(server: ServerProcess, namespace: str) -> Iterator[Kazoos]:
-    """Makes clients of kazoo."""
+    """Return a function that creates clients of kazoo."""
     made = Kazoos(server, namespace)
     yield made
     made.close()

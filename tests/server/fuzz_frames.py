@@ -1,11 +1,14 @@
-"""Mutated frames against the engine, guided by coverage: python tests/server/fuzz_frames.py [-max_total_time=300]
+"""Fuzz the engine with mutated frames, guided by coverage: python tests/server/fuzz_frames.py
+[-max_total_time=300]
 
-Needs atheris (the extra ``fuzz``). An input is what a client sends, from its handshake on. Frames are changed as wholes
-as well as byte by byte, so that most have a length that fits. Another client watches all, and goes on afterwards.
+Needs atheris (the extra ``fuzz``). An input is what a client sends, from its handshake on. Frames
+are mutated as wholes as well as byte by byte, so that most have a valid length. Another client
+watches all, and must be able to continue.
 
-What must hold: nothing but WireError is raised, and that before anything has changed; every answer can be encoded; the
-commits rebuild the same state, and so does a snapshot; the tree holds together; and no session, node or watch of the
-client remains when it is gone. An input that breaks one of these is written to a file ``crash-...``.
+Invariants: only WireError is raised, before anything has changed; every reply can be encoded; the
+commits rebuild the same state, and so does a snapshot; the tree is consistent; and no session, node
+or watch of the client remains when it has ended. An input that violates one is written to a file
+``crash-...``.
 """
 
 from __future__ import annotations
@@ -48,7 +51,7 @@ CONFIG = EngineConfig(
 
 
 class Victim:
-    """An engine, the client that is made up, and the other one."""
+    """An engine, the fuzzed client, and the other one."""
 
     def __init__(self) -> None:
         self.engine = Engine(CONFIG)
@@ -59,7 +62,7 @@ class Victim:
         self.note(self.engine.step(WITNESS, 1, r.AddWatchRequest("/", 1), self.now_ms))
 
     def note(self, effects: list[Any]) -> None:
-        """As the rim does."""
+        """Record a commit, as the network server does."""
         for effect in effects:
             if isinstance(effect, Commit):
                 self.payloads.append(effect.payload)
@@ -81,7 +84,7 @@ class Victim:
 
     def end(self) -> None:
         self.engine.hang_up(CLIENT, self.now_ms)
-        for _ in range(4):  # longer than any time-out
+        for _ in range(4):  # longer than any timeout
             self.now_ms += 4000
             self.note(self.engine.advance(self.now_ms))
             self.note(self.engine.step(WITNESS, 2, r.PingRequest(), self.now_ms))
@@ -114,7 +117,7 @@ def attack(stream: bytes) -> None:
 
 
 def mutate(stream: bytes, most: int, seed: int) -> bytes:
-    """One of its frames is changed, doubled, left out, moved, or joined by a valid one; or any byte is changed."""
+    """Change, duplicate, drop or move a frame, or add a valid one; or change any byte."""
     dice = random.Random(seed)
     if dice.random() < 0.1:
         return bytes(atheris.Mutate(stream, most))
@@ -141,7 +144,7 @@ def cut(stream: bytes) -> Any:
 
 
 def seeds(folder: Path) -> None:
-    """What the fuzzer begins with: each request alone, and all of them."""
+    """Return the initial inputs: each request alone, and all of them."""
     for number, frame in enumerate(FRAMES):
         (folder / str(number)).write_bytes(HELLO + FRAMES[1] + frame)
     (folder / "all").write_bytes(HELLO + b"".join(FRAMES))

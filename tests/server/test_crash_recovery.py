@@ -1,6 +1,7 @@
-"""SIGKILL at any moment: nothing acknowledged is lost, no session, no half of a transaction; zxids go on.
+"""SIGKILL at any time loses no acknowledged write and no session, leaves no partial transaction, and
+zxids continue.
 
-``DISTSYNC_TEST_KILLS`` says how often the server is killed.
+``DISTSYNC_TEST_KILLS`` is the number of kills.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ class FullProcess(EmbeddedProcess):
 
 
 class Writer(threading.Thread):
-    """A session that writes all the time, comes back after each kill, and remembers what was acknowledged."""
+    """A session that writes continuously, reconnects after each kill, and remembers what was
+    acknowledged.
+    """
 
     def __init__(self, server: EmbeddedProcess, name: str) -> None:
         super().__init__(name=name)
@@ -126,7 +129,7 @@ def check(server: EmbeddedProcess, writers: list[Writer]) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "kills"), [(EmbeddedProcess, KILLS), (FullProcess, max(3, KILLS // 5))])
-def test_kills_under_load_lose_nothing(tmp_path: Path, kind: type[EmbeddedProcess], kills: int) -> None:
+def test_kills_under_load_lose_no_acknowledged_write(tmp_path: Path, kind: type[EmbeddedProcess], kills: int) -> None:
     server = kind(tmp_path)
     server.start()
     try:
@@ -142,8 +145,10 @@ def test_kills_under_load_lose_nothing(tmp_path: Path, kind: type[EmbeddedProces
 
 
 @pytest.mark.parametrize("behind", [0, 1])
-def test_death_of_the_machine_is_survived_with_zxids_above_all_that_were_seen(tmp_path: Path, behind: int) -> None:
-    """The mark of another boot, and the end of the log is not on the disk; that of the mark neither, if ``behind``."""
+def test_zxids_after_a_machine_crash_exceed_all_that_clients_have_seen(tmp_path: Path, behind: int) -> None:
+    """The mark names another boot, and the end of the log is not on disk; with ``behind``, nor is the
+    end of the mark.
+    """
     server = EmbeddedProcess(tmp_path)
     server.start()
     journal = tmp_path / "data" / "journal.log"

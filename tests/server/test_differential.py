@@ -1,8 +1,9 @@
-"""The embedded server and ZooKeeper 3.8 are asked the same, by several clients at once, and say the same; so does 3.9,
-where it is as 3.8 (helpers/random_scripts.py).
+"""The embedded server and ZooKeeper 3.8 give the same replies to several clients at once; so does 3.9,
+where it equals 3.8 (helpers/random_scripts.py).
 
-DISTSYNC_DIFFERENTIAL is the number of random scripts, and after a colon the seed of the first: 2000:500. The same seed
-is the same script in each run. Two more servers reap at short intervals; every twentieth script is one for them.
+DISTSYNC_DIFFERENTIAL is the number of random scripts, and after a colon the seed of the first:
+2000:500. The same seed gives the same script in each run. Two more servers reap at short intervals;
+every twentieth script uses them.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ LASTING, SHORT = 10**9, 100
 
 
 class TwinOfZooKeeper(ZooKeeperProcess):
-    """Takes the session time-outs that the embedded server takes."""
+    """A server that accepts the session timeouts of the embedded server."""
 
     def __init__(self, folder: Path, reaping_ms: int) -> None:
         super().__init__(folder)
@@ -55,7 +56,7 @@ def twins(folder: Path, reaping_ms: int) -> list[ServerProcess]:
 def pairs(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[dict[bool, list[ServerProcess]]]:
-    """The two servers; and, True, those that reap."""
+    """Return the two servers; under True, those that reap at short intervals."""
     if request.config.getoption("--server") != "both":
         pytest.skip("it needs both servers")
     need_zookeeper()
@@ -69,7 +70,7 @@ def pairs(
 
 
 @pytest.mark.timeout(0)
-def test_scripts_have_the_same_answers_and_events_on_both(pairs: dict[bool, list[ServerProcess]]) -> None:
+def test_scripts_have_the_same_replies_and_events_on_both_servers(pairs: dict[bool, list[ServerProcess]]) -> None:
     newer = pairs[False][1].version >= (3, 9)
     ports = {reaps: [server.port for server in pair] for reaps, pair in pairs.items()}
     for seed in range(FIRST, FIRST + SCRIPTS):

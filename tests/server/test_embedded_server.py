@@ -1,4 +1,6 @@
-"""The server that users' tests have: its life, its faults, and that nothing of it remains (conftest.py looks)."""
+"""The server for users' tests: its life cycle, its faults, and that it leaves nothing (checked by
+conftest.py).
+"""
 
 from __future__ import annotations
 
@@ -63,7 +65,7 @@ def test_restarted_server_has_address_data_and_sessions(embedded: EmbeddedServer
     assert user.session_id == session
 
 
-def test_killed_server_has_all_that_it_acknowledged() -> None:
+def test_killed_server_keeps_all_acknowledged_writes() -> None:
     with EmbeddedServer(process=True) as server, Client(server.hosts, namespace="/test") as user:
         with Lock(name="kept", client=user):
             nodes = server.counts().nodes
@@ -89,7 +91,7 @@ def test_own_folder_is_kept_for_the_next_server_and_a_temporary_one_is_not(tmp_p
     assert not folder.exists()
 
 
-def test_stopped_server_answers_nobody_until_it_is_started(embedded: EmbeddedServer) -> None:
+def test_stopped_server_does_not_answer_until_it_is_started(embedded: EmbeddedServer) -> None:
     embedded.stop()
     with pytest.raises(OSError):  # noqa: PT011
         embedded.counts()
@@ -97,7 +99,7 @@ def test_stopped_server_answers_nobody_until_it_is_started(embedded: EmbeddedSer
     assert embedded.counts().sessions == 0
 
 
-def test_what_was_not_started_says_so_and_what_runs_too(embedded: EmbeddedServer) -> None:
+def test_server_that_is_not_started_or_already_running_raises_an_error(embedded: EmbeddedServer) -> None:
     with pytest.raises(UsageError, match="not started"):
         EmbeddedServer().hosts  # noqa: B018
     with pytest.raises(UsageError, match="is running"):
@@ -105,7 +107,7 @@ def test_what_was_not_started_says_so_and_what_runs_too(embedded: EmbeddedServer
 
 
 @pytest.mark.slow
-def test_folder_in_use_is_told_and_leaves_nothing(tmp_path: Path) -> None:
+def test_folder_in_use_raises_an_error_and_leaves_nothing(tmp_path: Path) -> None:
     with EmbeddedServer(tmp_path):
         for process in (False, True):
             with pytest.raises(DistsyncError, match=r"in use|server\.log"), EmbeddedServer(tmp_path, process=process):
@@ -126,7 +128,7 @@ def test_paused_server_keeps_connections_and_answers_later(embedded: EmbeddedSer
 
 
 @pytest.mark.parametrize("given", ["client", "kazoo", "id"])
-def test_expired_session_has_lost_what_it_held(embedded: EmbeddedServer, given: str) -> None:
+def test_expired_session_loses_its_locks(embedded: EmbeddedServer, given: str) -> None:
     kazoo = KazooClient(embedded.hosts)
     kazoo.start()
     kazoo.create("/held", ephemeral=True)
@@ -144,14 +146,14 @@ def test_expired_session_has_lost_what_it_held(embedded: EmbeddedServer, given: 
     kazoo.close()
 
 
-def test_session_that_is_not_known_is_not_expired(embedded: EmbeddedServer) -> None:
+def test_expiring_an_unknown_session_raises_an_error(embedded: EmbeddedServer) -> None:
     with pytest.raises(UsageError, match="0x5"):
         embedded.expire(5)
     with pytest.raises(UsageError, match="no session"):
         embedded.drop_connection(Client(embedded.hosts))
 
 
-def test_dropped_connection_is_that_client_s_only(embedded: EmbeddedServer, user: Client) -> None:
+def test_drop_affects_the_connection_of_that_client_only(embedded: EmbeddedServer, user: Client) -> None:
     lock = Lock(name="kept", client=user)
     with lock, Client(embedded.hosts, namespace="/test") as other:
         with Lock(name="other", client=other):
@@ -180,7 +182,7 @@ def test_dropped_reply_was_executed_and_dropped_request_was_not(embedded: Embedd
     kazoo.close()
 
 
-def test_counts_tell_sessions_watches_and_nodes(embedded: EmbeddedServer) -> None:
+def test_counts_include_sessions_watches_and_nodes(embedded: EmbeddedServer) -> None:
     before = embedded.counts()
     kazoo = KazooClient(embedded.hosts)
     kazoo.start()
@@ -192,12 +194,12 @@ def test_counts_tell_sessions_watches_and_nodes(embedded: EmbeddedServer) -> Non
     kazoo.close()
 
 
-def test_it_says_what_it_is_through_its_proxy_too(embedded: EmbeddedServer, user: Client) -> None:
+def test_four_letter_words_work_through_the_proxy(embedded: EmbeddedServer, user: Client) -> None:
     (server,) = user.ensemble()
     assert (server.role, f"{server.host}:{server.port}") == ("embedded", embedded.hosts)
 
 
-def test_healed_server_runs_and_welcomes_connections(embedded: EmbeddedServer, user: Client) -> None:
+def test_healed_server_runs_and_accepts_connections(embedded: EmbeddedServer, user: Client) -> None:
     embedded.drop_next_request()
     embedded.refuse_connections()
     embedded.pause()
@@ -209,7 +211,7 @@ def test_healed_server_runs_and_welcomes_connections(embedded: EmbeddedServer, u
 
 
 @pytest.mark.parametrize("state", ["running", "paused"])
-def test_process_ends_with_a_test_that_was_killed(tmp_path: Path, state: str) -> None:
+def test_server_process_ends_with_a_killed_test(tmp_path: Path, state: str) -> None:
     command = [sys.executable, "-c", HOLD_ON, str(tmp_path), state]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as test:
         assert test.stdout is not None
@@ -221,7 +223,7 @@ def test_process_ends_with_a_test_that_was_killed(tmp_path: Path, state: str) ->
 
 @pytest.mark.skipif(not shutil.which("openssl"), reason="the openssl program makes the certificates")
 @pytest.mark.parametrize("process", [False, True])
-def test_users_and_certificates_are_asked_for_through_its_proxy_too(process: bool, tmp_path: Path) -> None:
+def test_users_and_certificates_work_through_the_proxy(process: bool, tmp_path: Path) -> None:
     made = Certificates(tmp_path / "made")
     tls = Tls(made.server, made.key(made.server), made.authority)
     mine = {"tls_ca": made.authority, "tls_cert": made.client, "tls_key": made.key(made.client)}

@@ -1,4 +1,4 @@
-"""Who is who among the servers, and reads that are not stale, also on an observer."""
+"""Roles of the servers, and synced reads, also on an observer."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from distsync.recipes import Config, Election
 
 
 class Member(ZooKeeperProcess):
-    """One of several servers; the last one observes."""
+    """One of several servers; the last one is an observer."""
 
     def __init__(self, folder: Path, number: int, ports: list[tuple[int, int, int]]) -> None:
         super().__init__(folder)
@@ -40,7 +40,7 @@ class Member(ZooKeeperProcess):
         return settings
 
     def ready(self) -> bool:
-        return True  # alone it never is
+        return True  # a single server never does
 
     def serves(self) -> bool:
         return "Mode: " in self.ask("srvr")
@@ -61,7 +61,7 @@ def ensemble(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Member]]
         one.kill()
 
 
-def test_each_server_tells_its_role_epoch_and_counter(ensemble: list[Member]) -> None:
+def test_each_server_reports_its_role_epoch_and_counter(ensemble: list[Member]) -> None:
     with keeping() as nobody:
         hosts = ",".join([*(one.hosts for one in ensemble), f"{LOOPBACK}:{nobody}"])
         with Client(hosts) as client, Election(name="e", client=client) as _:
@@ -77,7 +77,7 @@ def test_each_server_tells_its_role_epoch_and_counter(ensemble: list[Member]) ->
     assert 0 < token.counter <= leader.counter
 
 
-def test_fresh_looks_on_an_observer_are_never_stale(ensemble: list[Member]) -> None:
+def test_synced_reads_on_an_observer_are_never_stale(ensemble: list[Member]) -> None:
     with Client(ensemble[0].hosts) as writer, Client(ensemble[2].hosts) as reader:
         written, seen = Config(name="c", client=writer), Config(name="c", client=reader)
         for number in range(100):
@@ -86,7 +86,7 @@ def test_fresh_looks_on_an_observer_are_never_stale(ensemble: list[Member]) -> N
         written.clear()
 
 
-def test_a_server_alone(server: ServerProcess, make_client: Callable[..., Client]) -> None:
+def test_single_server_is_standalone(server: ServerProcess, make_client: Callable[..., Client]) -> None:
     client = make_client()
     (only,) = client.ensemble()
     assert only.role.value == {"embedded": "embedded", "zookeeper": "standalone"}[server.name]
@@ -108,18 +108,18 @@ def test_a_server_alone(server: ServerProcess, make_client: Callable[..., Client
         ("", "closed the connection"),
     ],
 )
-def test_a_server_that_tells_nothing_is_unknown_and_why_is_said(text: str, problem: str) -> None:
+def test_server_that_does_not_answer_is_unknown_with_a_reason(text: str, problem: str) -> None:
     told = read("host", 2181, text)
     assert (told.role, told.zxid, told.epoch, told.counter) == (Role.UNKNOWN, None, None, None)
     assert problem in told.problem
 
 
-def test_the_halves_of_a_zxid() -> None:
+def test_zxid_is_split_into_epoch_and_counter() -> None:
     told = read("host", 2181, "Zookeeper version: 3.8.0-a, built on 1\nZxid: 0x500000007\nMode: follower\n")
     assert (told.role, told.epoch, told.counter, told.version) == (Role.FOLLOWER, 5, 7, "3.8.0-a")
 
 
-def test_a_server_without_a_quorum_that_serves_readers_is_none_of_ours() -> None:
+def test_read_only_server_without_a_quorum_is_not_used() -> None:
     told = read("host", 2181, "Zookeeper version: 3.8.0-a, built on 1\nZxid: 0x500000007\nMode: read-only\n")
     assert (told.role, told.epoch) == (Role.UNKNOWN, 5)
     assert "lost its quorum" in told.problem

@@ -1,4 +1,4 @@
-"""Four-letter words: the lines that ZooKeeper 3.8 answers with, and only where they are allowed."""
+"""Four-letter words: the same lines as ZooKeeper 3.8's, and only if allowed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class TalkativeProcess(EmbeddedProcess):
 
 @pytest.fixture(scope="module")
 def talkative(server_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    """A server that answers all words; nobody else is connected to it."""
+    """Return a server that answers all words, without other connections."""
     if server_kind == "zookeeper":
         need_zookeeper()
     kind = TalkativeProcess if server_kind == "embedded" else ZooKeeperProcess
@@ -35,7 +35,9 @@ def talkative(server_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 @contextmanager
 def populated(port: int) -> Iterator[tuple[Link, str, Link, str]]:
-    """Two sessions; the first owns /one, both watch it, the second watches the children of the root."""
+    """Return two sessions; the first owns /one, both watch it, the second watches the children of the
+    root.
+    """
     with linked(port, greeted=False) as first, linked(port, greeted=False) as second:
         ids = [f"0x{link.greet().session_id:x}" for link in (first, second)]
         first.ask(1, r.CreateRequest("/one", b"", flags=1), r.CreateReply)
@@ -56,7 +58,7 @@ def test_ruok_and_isro(talkative: ServerProcess) -> None:
     assert says(talkative.port, b"isro") == b"rw"
 
 
-def test_srvr_has_its_lines_in_this_order(talkative: ServerProcess) -> None:
+def test_srvr_prints_its_lines_in_order(talkative: ServerProcess) -> None:
     names = [line.partition(":")[0] for line in lines(talkative.port, "srvr")]
     assert names == [
         "Zookeeper version", "Latency min/avg/max", "Received", "Sent", "Connections", "Outstanding", "Zxid", "Mode",
@@ -89,7 +91,7 @@ def test_conf_names_port_and_limits(talkative: ServerProcess) -> None:
     assert int(told["minSessionTimeout"]) <= int(told["maxSessionTimeout"])
 
 
-def test_cons_tells_of_each_connection(talkative: ServerProcess) -> None:
+def test_cons_lists_each_connection(talkative: ServerProcess) -> None:
     with populated(talkative.port) as (first, id, *_):
         port = first.socket.getsockname()[1]
         (line,) = (line for line in lines(talkative.port, "cons") if f":{port}[" in line)
@@ -97,7 +99,7 @@ def test_cons_tells_of_each_connection(talkative: ServerProcess) -> None:
         assert re.match(head + r"lzxid=0x[0-9a-f]+", line), line
 
 
-def test_dump_tells_sessions_ephemerals_and_connections(talkative: ServerProcess) -> None:
+def test_dump_lists_sessions_ephemerals_and_connections(talkative: ServerProcess) -> None:
     with populated(talkative.port) as (_, id, _, other):
         told = lines(talkative.port, "dump")
         assert told[0] == "SessionTracker dump:"
@@ -108,7 +110,7 @@ def test_dump_tells_sessions_ephemerals_and_connections(talkative: ServerProcess
         assert re.fullmatch(r"\tip: /127\.0\.0\.1:\d+ sessionId: 0x[0-9a-f]+", told[-2])
 
 
-def test_wchs_wchc_and_wchp_tell_the_data_watches(talkative: ServerProcess) -> None:
+def test_wchs_wchc_and_wchp_list_the_data_watches(talkative: ServerProcess) -> None:
     with populated(talkative.port) as (_, id, _, other):
         assert lines(talkative.port, "wchs") == ["2 connections watching 1 paths", "Total watches:2", ""]
         by_session, by_path = lines(talkative.port, "wchc"), lines(talkative.port, "wchp")
@@ -126,7 +128,7 @@ def test_envi_names_the_version(talkative: ServerProcess) -> None:
     assert {"host.name", "os.name", "user.name"} <= {line.partition("=")[0] for line in told}
 
 
-def test_crst_and_srst_begin_the_counters_anew(talkative: ServerProcess) -> None:
+def test_crst_and_srst_reset_the_counters(talkative: ServerProcess) -> None:
     with populated(talkative.port) as (first, *_):
         port = first.socket.getsockname()[1]
         assert lines(talkative.port, "crst") == ["Connection stats reset.", ""]
@@ -151,7 +153,7 @@ def test_word_that_is_not_allowed_is_refused_as_zookeeper_does(usual: EmbeddedPr
         )
 
 
-def test_words_that_are_allowed_change_nothing_and_name_nobody_s_session(usual: EmbeddedProcess) -> None:
+def test_words_allowed_by_default_change_nothing_and_show_no_session(usual: EmbeddedProcess) -> None:
     with populated(usual.port) as (_, id, _, _):
         told = "".join("\n".join(lines(usual.port, word)) for word in WORDS)
         assert id not in told

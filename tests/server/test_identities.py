@@ -1,4 +1,4 @@
-"""Who a client is, by its certificate or by SASL: the same on the embedded server and on ZooKeeper 3.8."""
+"""Identities by certificate or SASL are the same on the embedded server and on ZooKeeper 3.8."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ SUBJECTS = {
 @pytest.mark.slow_on("zookeeper")
 @needs_openssl
 @pytest.mark.parametrize("subject", SUBJECTS)
-def test_certificate_says_who_a_client_is(mutual: Any, certificates: Certificates, subject: str) -> None:
+def test_certificate_identifies_the_client(mutual: Any, certificates: Certificates, subject: str) -> None:
     own = certificates.named("subject", subject)
     with kazoo(mutual, certificates, own) as client:
         path = client.create("/subject-", b"", acl=CREATOR_ALL_ACL, sequence=True)
@@ -110,7 +110,7 @@ def test_certificate_says_who_a_client_is(mutual: Any, certificates: Certificate
 
 
 @needs_openssl
-def test_client_of_another_certificate_may_do_nothing_with_it(mutual: Any, certificates: Certificates) -> None:
+def test_client_with_another_certificate_has_no_access(mutual: Any, certificates: Certificates) -> None:
     with kazoo(mutual, certificates, certificates.client) as mine:
         path = mine.create("/mine-", b"", acl=CREATOR_ALL_ACL, sequence=True)
         mine.create(f"{path}/child", acl=CREATOR_ALL_ACL)
@@ -134,7 +134,7 @@ def test_client_of_another_certificate_may_do_nothing_with_it(mutual: Any, certi
 
 @needs_openssl
 @pytest.mark.parametrize("name", ["stranger", "none"])
-def test_client_without_a_certificate_of_the_authority_is_not_served(
+def test_client_without_a_certificate_of_the_authority_is_refused(
     mutual: Any, certificates: Certificates, name: str
 ) -> None:
     assert is_served(mutual, certificates, certificates.client)
@@ -142,7 +142,7 @@ def test_client_without_a_certificate_of_the_authority_is_not_served(
 
 
 @needs_openssl
-def test_certificate_may_be_left_out_where_it_is_only_wanted(optional: Any, certificates: Certificates) -> None:
+def test_certificate_is_optional_with_client_auth_want(optional: Any, certificates: Certificates) -> None:
     with kazoo(optional, certificates) as nobody:
         assert nobody.exists("/")
         with pytest.raises(InvalidACLError):
@@ -155,7 +155,7 @@ def test_certificate_may_be_left_out_where_it_is_only_wanted(optional: Any, cert
 
 
 @needs_openssl
-def test_auth_of_x509_says_whether_a_certificate_was_shown(optional: Any, certificates: Certificates) -> None:
+def test_auth_by_x509_succeeds_only_with_a_certificate(optional: Any, certificates: Certificates) -> None:
     with kazoo(optional, certificates, certificates.client) as mine:
         assert mine.add_auth("x509", "")
     with kazoo(optional, certificates) as nobody, pytest.raises(AuthFailedError):
@@ -164,15 +164,16 @@ def test_auth_of_x509_says_whether_a_certificate_was_shown(optional: Any, certif
 
 @needs_openssl
 @pytest.mark.parametrize("name", ["alice", "CN=a,", "FOO=x", "CN=<a>", "CN", "CN=a\\"])
-def test_entry_that_names_nobody_is_invalid(mutual: Any, certificates: Certificates, name: str) -> None:
+def test_acl_entry_without_a_name_is_invalid(mutual: Any, certificates: Certificates, name: str) -> None:
     with kazoo(mutual, certificates, certificates.client) as mine, pytest.raises(InvalidACLError):
         mine.create("/a", b"", acl=[ACL(31, Id("x509", name))])
 
 
 @needs_openssl
-def test_identity_is_that_of_the_certificate_when_tls_is_resumed(mutual: Any, certificates: Certificates) -> None:
-    """Java's client does so; no certificate is sent then. ZooKeeper 3.8 speaks TLS 1.2; 3.9 speaks 1.3 alone, and
-    resumes nothing."""
+def test_resumed_tls_session_has_the_identity_of_the_certificate(mutual: Any, certificates: Certificates) -> None:
+    """Java's client resumes TLS sessions; no certificate is sent then. ZooKeeper 3.8 speaks TLS 1.2;
+    3.9 speaks only 1.3, and resumes nothing.
+    """
     context = ssl.create_default_context(cafile=str(certificates.authority))
     context.load_cert_chain(certificates.client, certificates.key(certificates.client))
     newer = mutual.name == "zookeeper" and mutual.version >= (3, 9)
@@ -190,7 +191,7 @@ def test_identity_is_that_of_the_certificate_when_tls_is_resumed(mutual: Any, ce
 
 
 def who_am_i(link: ssl.SSLSocket) -> str:
-    """What the server has answered when it comes to the end of a session."""
+    """Return the server's reply when the session has been set up."""
     requests = (encode_request(1, r.WhoAmIRequest()), encode_request(2, r.CloseSessionRequest()))
     link.sendall(b"".join(map(framed, (encode_connect(r.ConnectRequest()), *requests))))
     told = b""
@@ -201,7 +202,7 @@ def who_am_i(link: ssl.SSLSocket) -> str:
 
 
 @needs_openssl
-def test_identity_goes_with_the_certificate_over_a_restart(certificates: Certificates, tmp_path: Path) -> None:
+def test_identity_of_a_certificate_survives_a_restart(certificates: Certificates, tmp_path: Path) -> None:
     server = asking_for_certificates("embedded", tmp_path, certificates)
     with running(server):
         with kazoo(server, certificates, certificates.client) as mine:
@@ -230,7 +231,7 @@ def strict(server_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 @contextmanager
 def speaking(server: ServerProcess, user: str = "") -> Iterator[Speaker]:
-    """Somebody with a session, who is ``user``."""
+    """Return a session that authenticates as ``user``."""
     speaker = Speaker(server.port)
     try:
         if user:
@@ -242,7 +243,7 @@ def speaking(server: ServerProcess, user: str = "") -> Iterator[Speaker]:
 
 
 def challenged(speaker: Speaker) -> str:
-    """The nonce."""
+    """Return the nonce."""
     challenge = speaker.body(r.SaslRequest(b"")).token
     nonce = nonce_of(challenge)
     assert challenge == f'realm="zk-sasl-md5",nonce="{nonce}",charset=utf-8,algorithm=md5-sess'.encode()
@@ -251,7 +252,7 @@ def challenged(speaker: Speaker) -> str:
 
 
 def refusal(speaker: Speaker, request: r.Request) -> tuple[int, bytes]:
-    """The error of the last answer, and what follows it."""
+    """Return the error of the last reply, and what follows it."""
     speaker.link.send(encode_request(7, request))
     frame = speaker.link.frame()
     assert frame[:12] == b"\0\0\0\7" + bytes(8)
@@ -259,7 +260,7 @@ def refusal(speaker: Speaker, request: r.Request) -> tuple[int, bytes]:
     return int.from_bytes(frame[12:16], "big", signed=True), frame[16:]
 
 
-def test_kazoo_says_who_it_is_and_its_znodes_are_its_own(sasl: ServerProcess) -> None:
+def test_kazoo_authenticates_and_owns_its_znodes(sasl: ServerProcess) -> None:
     def client(user: str) -> KazooClient:
         options = {"mechanism": "DIGEST-MD5", "username": user, "password": USERS[user]}
         made = KazooClient(sasl.hosts, timeout=4.0, sasl_options=options)
@@ -298,7 +299,9 @@ def test_wrong_password_closes_the_connection_and_not_the_session(
 
 
 def test_unknown_user_is_refused(sasl: ServerProcess) -> None:
-    """ZooKeeper 3.8.0 looks his password up under the name of who came before, so it is tried with no one's."""
+    """ZooKeeper 3.8.0 looks up the password under the name of the previous client, so the test uses no
+    password of another user.
+    """
     with speaking(sasl) as speaker:
         nonce = challenged(speaker)
         assert refusal(speaker, r.SaslRequest(response("nobody", "x", nonce)))[0] == ErrorCode.AUTH_FAILED
@@ -331,7 +334,7 @@ TAKEN_BY_JAVA = [(b"nc=00000001", b"nc=00000002"), (b"qop=auth", b"nc=00000001")
 
 
 @pytest.mark.parametrize(("old", "new"), TAKEN)
-def test_response_in_another_spelling_is_taken(sasl: ServerProcess, old: bytes, new: bytes) -> None:
+def test_response_in_another_spelling_is_accepted(sasl: ServerProcess, old: bytes, new: bytes) -> None:
     with speaking(sasl) as speaker:
         token = response("alice", "a-secret", challenged(speaker)).replace(old, new)
         assert speaker.body(r.SaslRequest(token)).token.startswith(b"rspauth=")
@@ -347,7 +350,7 @@ def test_malformed_response_is_refused(sasl: ServerProcess, old: bytes, new: byt
 
 
 @pytest.mark.parametrize(("old", "new"), TAKEN_BY_JAVA)
-def test_response_that_java_alone_takes(sasl: ServerProcess, old: bytes, new: bytes) -> None:
+def test_response_that_only_java_accepts(sasl: ServerProcess, old: bytes, new: bytes) -> None:
     with speaking(sasl) as speaker:
         token = response("alice", "a-secret", challenged(speaker))
         assert old in token
@@ -362,7 +365,7 @@ def test_authorization_id_is_ignored(sasl: ServerProcess) -> None:
         assert [info for info in told if info.scheme == "sasl"] == [("sasl", "alice")]
 
 
-def test_response_serves_for_its_own_challenge_and_once(sasl: ServerProcess) -> None:
+def test_response_is_accepted_once_and_for_its_own_challenge(sasl: ServerProcess) -> None:
     with speaking(sasl) as speaker, speaking(sasl) as other:
         token = response("alice", "a-secret", challenged(speaker))
         assert nonce_of(token) != challenged(other)
@@ -387,13 +390,13 @@ def test_identities_of_several_schemes_add_up(sasl: ServerProcess) -> None:
         assert found == {("sasl", "alice"), ("digest", digest_of(b"me:mine"))}
 
 
-def test_auth_request_proves_nobody_of_sasl(sasl: ServerProcess) -> None:
+def test_auth_request_gives_no_sasl_identity(sasl: ServerProcess) -> None:
     with speaking(sasl) as speaker:
         assert refusal(speaker, r.AuthRequest(0, "sasl", b"alice")) == (ErrorCode.AUTH_FAILED, b"")
 
 
 @pytest.mark.parametrize(("name", "code"), [("alice", 0), ("a@b", 0), ("a/b@c", 0), ("é", 0), ("a@b@c", -114)])
-def test_entry_of_sasl_names_whom_kerberos_could(sasl: ServerProcess, name: str, code: int) -> None:
+def test_sasl_entry_may_name_a_kerberos_principal(sasl: ServerProcess, name: str, code: int) -> None:
     with speaking(sasl) as speaker:
         assert speaker.err(r.CreateRequest("/entry-", acl=(r.Acl(31, "sasl", name),), flags=2)) == code
 
@@ -410,19 +413,19 @@ def test_entry_of_sasl_names_whom_kerberos_could(sasl: ServerProcess, name: str,
         r.UnknownRequest(777),
     ],
 )
-def test_who_has_to_say_who_he_is_may_do_nothing_before(strict: ServerProcess, request_: r.Request) -> None:
+def test_client_may_do_nothing_before_the_required_authentication(strict: ServerProcess, request_: r.Request) -> None:
     with speaking(strict) as speaker:
         speaker.auth(b"alice:a-secret")
         assert refusal(speaker, request_) == (CLOSED, b"")
 
 
-def test_wrong_password_where_it_is_required(strict: ServerProcess) -> None:
+def test_wrong_password_ends_a_session_that_requires_authentication(strict: ServerProcess) -> None:
     with speaking(strict) as speaker:
         nonce = challenged(speaker)
         assert refusal(speaker, r.SaslRequest(response("alice", "wrong", nonce))) == (CLOSED, NO_TOKEN)
 
 
-def test_who_has_said_who_he_is_may_do_all(strict: ServerProcess) -> None:
+def test_client_may_do_everything_after_the_required_authentication(strict: ServerProcess) -> None:
     with speaking(strict, "alice") as speaker:
         path = speaker.body(r.CreateRequest("/mine-", acl=(r.Acl(31, "auth", ""),), flags=2)).path
         assert speaker.body(r.GetAclRequest(path)).acl == (r.Acl(31, "sasl", "alice"),)
@@ -431,7 +434,7 @@ def test_who_has_said_who_he_is_may_do_all(strict: ServerProcess) -> None:
 
 
 def test_passwords_are_in_no_log_and_no_command_line(sasl: ServerProcess) -> None:
-    """Also where one was typed instead of a name; which ZooKeeper does log."""
+    """Even if one was typed instead of a name, which ZooKeeper does log."""
     name = "a-secret" if sasl.name == "embedded" else "nobody"
     with speaking(sasl, "alice"), speaking(sasl) as speaker:
         refusal(speaker, r.SaslRequest(response(name, "b-secret", challenged(speaker))))
@@ -447,7 +450,7 @@ CLIENT = 'Client {{ org.apache.zookeeper.server.auth.DigestLoginModule required 
 
 
 def typed_into_zkcli(server: ServerProcess, folder: Path, password: str, *lines: str) -> str:
-    """What Java's client prints as alice."""
+    """Return the output of Java's client as alice."""
     need_zookeeper()
     jaas = folder / "client.jaas"
     jaas.write_text(CLIENT.format("alice", password))
@@ -458,11 +461,11 @@ def typed_into_zkcli(server: ServerProcess, folder: Path, password: str, *lines:
     return done.stdout + done.stderr
 
 
-def test_javas_client_says_who_it_is(sasl: ServerProcess, tmp_path: Path) -> None:
+def test_javas_client_authenticates(sasl: ServerProcess, tmp_path: Path) -> None:
     told = typed_into_zkcli(sasl, tmp_path, "a-secret", "create /java x auth:x:cdrwa", "getAcl /java", "delete /java")
     assert "Created /java" in told
     assert "'sasl,'alice\n: cdrwa" in told
 
 
-def test_javas_client_is_told_that_its_password_is_wrong(sasl: ServerProcess, tmp_path: Path) -> None:
+def test_javas_client_is_notified_of_a_wrong_password(sasl: ServerProcess, tmp_path: Path) -> None:
     assert "AuthFailed" in typed_into_zkcli(sasl, tmp_path, "wrong", "ls /")

@@ -1,4 +1,6 @@
-"""What programs that use kazoo directly rely on: its watchers, its cache, transactions, credentials, reconnection."""
+"""Behaviour that programs using kazoo directly depend on: watchers, cache, transactions, credentials,
+reconnection.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,7 @@ from kazoo.security import make_acl, make_digest_acl
 # ---- watchers
 
 
-def test_data_watch_is_told_each_state_from_before_the_node_to_after_it(kazoo: Kazoos) -> None:
+def test_data_watch_gets_each_state_from_creation_to_deletion(kazoo: Kazoos) -> None:
     watcher, writer, told = kazoo(), kazoo(), Told()
     watcher.DataWatch("/data", told)
     assert told.calls == [(None, None, None)]
@@ -41,7 +43,7 @@ def test_data_watch_is_told_each_state_from_before_the_node_to_after_it(kazoo: K
     told.waits_for(lambda call: call[0] == b"three" and call[1].version == 0)
 
 
-def test_data_watch_that_answers_false_is_told_no_more(kazoo: Kazoos) -> None:
+def test_data_watch_that_returns_false_is_not_called_again(kazoo: Kazoos) -> None:
     client, told, other = kazoo(), Told(lambda *_: False), Told()
     client.create("/data", b"one")
     client.DataWatch("/data", told)
@@ -52,7 +54,7 @@ def test_data_watch_that_answers_false_is_told_no_more(kazoo: Kazoos) -> None:
 
 
 @pytest.mark.parametrize("fault", [Kazoos.break_connection, Kazoos.expire])
-def test_data_and_children_watches_go_on_after(kazoo: Kazoos, fault: object) -> None:
+def test_data_and_children_watches_continue_after(kazoo: Kazoos, fault: object) -> None:
     watcher, writer, data, children = kazoo(), kazoo(), Told(), Told()
     writer.create("/top", b"one")
     watcher.DataWatch("/top", data)
@@ -64,7 +66,7 @@ def test_data_and_children_watches_go_on_after(kazoo: Kazoos, fault: object) -> 
     children.waits_for(lambda call: call[0] == ["child"])
 
 
-def test_what_changed_while_nobody_was_connected_is_told_afterwards(kazoo: Kazoos, server: ServerProcess) -> None:
+def test_changes_during_a_disconnection_are_reported_afterwards(kazoo: Kazoos, server: ServerProcess) -> None:
     watcher, data, children = kazoo(), Told(), Told()
     watcher.create("/top", b"one")
     watcher.DataWatch("/top", data)
@@ -83,7 +85,7 @@ def test_what_changed_while_nobody_was_connected_is_told_afterwards(kazoo: Kazoo
         elsewhere.close()
 
 
-def test_children_watch_is_told_of_births_and_deaths_not_of_data(kazoo: Kazoos) -> None:
+def test_children_watch_is_called_for_children_not_for_data(kazoo: Kazoos) -> None:
     client, told = kazoo(), Told()
     client.create("/top")
     client.ChildrenWatch("/top", told, send_event=True)
@@ -170,7 +172,7 @@ def test_tree_cache_is_up_to_date_after(kazoo: Kazoos, cache: tuple[TreeCache, T
 # ---- transactions
 
 
-def test_transaction_does_all(kazoo: Kazoos) -> None:
+def test_transaction_performs_all_operations(kazoo: Kazoos) -> None:
     client = kazoo()
     client.create("/old")
     transaction = client.transaction()
@@ -185,7 +187,7 @@ def test_transaction_does_all(kazoo: Kazoos) -> None:
     assert client.exists("/new").ephemeralOwner == client.client_id[0]
 
 
-def test_transaction_that_fails_does_nothing_and_says_which_operation_failed(kazoo: Kazoos) -> None:
+def test_failed_transaction_changes_nothing_and_reports_the_failed_operation(kazoo: Kazoos) -> None:
     client = kazoo()
     client.create("/old", b"x")
     transaction = client.transaction()
@@ -196,10 +198,10 @@ def test_transaction_that_fails_does_nothing_and_says_which_operation_failed(kaz
     assert client.get_children("/") == ["old"]
 
 
-# ---- who one is
+# ---- identities
 
 
-def test_credentials_hold_also_after_a_reconnection(kazoo: Kazoos) -> None:
+def test_credentials_are_valid_after_a_reconnection(kazoo: Kazoos) -> None:
     mine, other = kazoo(auth_data=[("digest", "ann:secret")]), kazoo()
     mine.create("/mine", b"x", acl=[make_digest_acl("ann", "secret", all=True)])
     kazoo.break_connection(mine)
@@ -257,7 +259,7 @@ def test_stopped_client_starts_again_with_another_session(kazoo: Kazoos) -> None
     assert client.client_id != session
 
 
-def test_many_requests_on_their_way_are_answered_in_their_order(kazoo: Kazoos) -> None:
+def test_outstanding_requests_are_answered_in_order(kazoo: Kazoos) -> None:
     client = kazoo()
     made = [client.create_async("/numbered-", b"%d" % number, sequence=True) for number in range(500)]
     names = [each.get(timeout=PATIENCE) for each in made]

@@ -1,4 +1,6 @@
-"""Kazoo's recipes work between several clients, and go on when one of them loses its connection or its session."""
+"""kazoo's recipes work between several clients, and continue if one of them loses its connection or
+session.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ SHORT = 4 * UNIT
 # ---- locks
 
 
-def test_lock_goes_from_one_to_the_next(kazoo: Kazoos) -> None:
+def test_lock_passes_from_one_client_to_the_next(kazoo: Kazoos) -> None:
     locks = [kazoo().Lock("/lock", name) for name in ("ann", "bob", "cat")]
     first, second, third = locks
     assert first.acquire()
@@ -36,7 +38,7 @@ def test_lock_goes_from_one_to_the_next(kazoo: Kazoos) -> None:
 
 
 def start_waiting(lock: Any, before: int) -> Running:
-    """It has taken its place, behind that many."""
+    """Wait until it has enqueued behind that many contenders."""
     running = Running(lock.acquire)
     eventually(lambda: len(lock.contenders()) == before + 1)
     return running
@@ -53,7 +55,7 @@ def test_lock_of_an_expired_session_is_free(kazoo: Kazoos) -> None:
     lock.release()
 
 
-def test_lock_is_kept_and_waited_for_over_a_reconnection(kazoo: Kazoos) -> None:
+def test_lock_and_its_waiters_survive_a_reconnection(kazoo: Kazoos) -> None:
     holder, other = kazoo(), kazoo()
     held, wanted = holder.Lock("/lock", "ann"), other.Lock("/lock", "bob")
     assert held.acquire()
@@ -67,7 +69,7 @@ def test_lock_is_kept_and_waited_for_over_a_reconnection(kazoo: Kazoos) -> None:
     wanted.release()
 
 
-def test_lock_is_not_waited_for_or_not_long_or_no_more(kazoo: Kazoos) -> None:
+def test_lock_acquire_can_be_non_blocking_timed_or_cancelled(kazoo: Kazoos) -> None:
     held, wanted = kazoo().Lock("/lock", "ann"), kazoo().Lock("/lock", "bob")
     assert held.acquire()
     assert not wanted.acquire(blocking=False)
@@ -81,7 +83,7 @@ def test_lock_is_not_waited_for_or_not_long_or_no_more(kazoo: Kazoos) -> None:
     held.release()
 
 
-def test_readers_share_and_a_writer_does_not(kazoo: Kazoos) -> None:
+def test_readers_share_the_lock_and_a_writer_excludes_them(kazoo: Kazoos) -> None:
     one, two, three = kazoo(), kazoo(), kazoo()
     readers, writer = [one.ReadLock("/lock"), two.ReadLock("/lock")], three.WriteLock("/lock")
     assert all(lock.acquire(timeout=PATIENCE) for lock in readers)
@@ -94,7 +96,7 @@ def test_readers_share_and_a_writer_does_not(kazoo: Kazoos) -> None:
     writer.release()
 
 
-def test_semaphore_has_so_many_leases(kazoo: Kazoos) -> None:
+def test_semaphore_grants_its_number_of_leases(kazoo: Kazoos) -> None:
     clients = [kazoo() for _ in range(3)]
     first, second, third = (client.Semaphore("/leases", str(at), max_leases=2) for at, client in enumerate(clients))
     assert first.acquire()
@@ -110,7 +112,7 @@ def test_semaphore_has_so_many_leases(kazoo: Kazoos) -> None:
         lock.release()
 
 
-# ---- meeting points
+# ---- barriers
 
 
 def test_barrier_holds_until_it_is_removed(kazoo: Kazoos) -> None:
@@ -138,7 +140,7 @@ def test_double_barrier_lets_all_in_and_all_out_together(kazoo: Kazoos) -> None:
     assert not any(barrier.participating for barrier in barriers)
 
 
-def test_election_goes_to_another_when_the_leader_is_gone(kazoo: Kazoos) -> None:
+def test_election_is_won_by_another_candidate_after_the_leader_is_gone(kazoo: Kazoos) -> None:
     led: list[str] = []
     over = threading.Event()
 
@@ -160,7 +162,7 @@ def test_election_goes_to_another_when_the_leader_is_gone(kazoo: Kazoos) -> None
 # ---- queues and counters
 
 
-def test_queue_gives_each_item_once_the_urgent_first(kazoo: Kazoos) -> None:
+def test_queue_delivers_each_item_once_by_priority(kazoo: Kazoos) -> None:
     one, two = kazoo().Queue("/queue"), kazoo().Queue("/queue")
     assert one.get() is None
     for number, priority in ((1, 100), (2, 50), (3, 100)):
@@ -169,7 +171,7 @@ def test_queue_gives_each_item_once_the_urgent_first(kazoo: Kazoos) -> None:
     assert [queue.get() for queue in (two, one, two, one)] == [b"2", b"1", b"3", None]
 
 
-def test_locking_queue_gives_again_what_was_not_consumed(kazoo: Kazoos) -> None:
+def test_locking_queue_redelivers_unconsumed_items(kazoo: Kazoos) -> None:
     clients = kazoo(), kazoo()
     one, two = (client.LockingQueue("/work") for client in clients)
     one.put_all([b"a", b"b"])
@@ -188,7 +190,7 @@ def test_locking_queue_gives_again_what_was_not_consumed(kazoo: Kazoos) -> None:
     assert one.get(SHORT) is None
 
 
-def test_counter_counts_what_all_add(kazoo: Kazoos) -> None:
+def test_counter_sums_the_changes_of_all_clients(kazoo: Kazoos) -> None:
     def add(client: KazooClient) -> None:
         counter = client.Counter("/counter")
         for _ in range(20):
@@ -207,7 +209,7 @@ def test_counter_counts_what_all_add(kazoo: Kazoos) -> None:
 
 
 @pytest.mark.parametrize("kind", ["Party", "ShallowParty"])
-def test_party_knows_who_is_there(kazoo: Kazoos, kind: str) -> None:
+def test_party_lists_its_members(kazoo: Kazoos, kind: str) -> None:
     clients = [kazoo() for _ in range(3)]
     parties = [getattr(client, kind)("/party", f"guest{at}") for at, client in enumerate(clients)]
     for party in parties:
@@ -219,7 +221,7 @@ def test_party_knows_who_is_there(kazoo: Kazoos, kind: str) -> None:
     parties[0].leave()
 
 
-def test_lease_is_given_to_one_until_it_has_run_out(kazoo: Kazoos) -> None:
+def test_lease_has_one_holder_until_it_expires(kazoo: Kazoos) -> None:
     now = datetime(2030, 1, 1)
     one, two = kazoo(), kazoo()
 
@@ -235,7 +237,7 @@ def test_lease_is_given_to_one_until_it_has_run_out(kazoo: Kazoos) -> None:
     assert not lease(one, "ann", 20)
 
 
-def test_so_many_leases_are_given(kazoo: Kazoos) -> None:
+def test_multi_lease_grants_its_number_of_leases(kazoo: Kazoos) -> None:
     clients = [kazoo() for _ in range(3)]
     given = [
         MultiNonBlockingLease(client, 2, "/leases", timedelta(hours=1), str(at)) for at, client in enumerate(clients)
@@ -243,7 +245,7 @@ def test_so_many_leases_are_given(kazoo: Kazoos) -> None:
     assert [bool(each) for each in given] == [True, True, False]
 
 
-def test_partitioner_divides_a_set_anew_when_a_member_is_gone(kazoo: Kazoos) -> None:
+def test_partitioner_redistributes_a_set_when_a_member_is_gone(kazoo: Kazoos) -> None:
     clients, things = [kazoo(), kazoo()], ("a", "b", "c")
     one, two = (SetPartitioner(client, "/set", things, None, str(at), SHORT) for at, client in enumerate(clients))
     acquired([one, two])
@@ -257,7 +259,7 @@ def test_partitioner_divides_a_set_anew_when_a_member_is_gone(kazoo: Kazoos) -> 
 
 
 def acquired(partitioners: Iterable[SetPartitioner]) -> None:
-    """Each has its part."""
+    """Wait until each member has its part."""
 
     def step() -> bool:
         for one in partitioners:

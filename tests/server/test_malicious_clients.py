@@ -1,4 +1,4 @@
-"""Hostile input: whatever one client sends, or does not take, the others' operations go on and memory stays bounded."""
+"""Hostile input of a client affects no other client, and memory stays bounded."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def embedded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedProce
 
 @pytest.fixture(scope="module")
 def witness(embedded: EmbeddedProcess) -> Iterator[Callable[[], None]]:
-    """Another client; when called, its operations go on."""
+    """Return a function that checks that another client's operations work."""
     with linked(embedded.port, greeted=False) as link:
         link.greet(r.ConnectRequest(timeout_ms=60_000))
 
@@ -63,13 +63,15 @@ def witness(embedded: EmbeddedProcess) -> Iterator[Callable[[], None]]:
 
 
 def alive(server: EmbeddedProcess) -> int:
-    """Connections, but for the one that asks."""
+    """Return the number of connections, except the one that asks."""
     return int(server.figures()["zk_num_alive_connections"]) - 1
 
 
 @st.composite
 def streams(draw: Any) -> bytes:
-    """What a broken or evil client sends: valid frames, some of their bytes changed, cut, doubled or out of place."""
+    """Generate the input of a broken or malicious client: valid frames, some with bytes changed, cut,
+    duplicated or moved.
+    """
     pieces = draw(st.lists(st.one_of(st.sampled_from([HELLO, *FRAMES]), st.binary(max_size=64)), max_size=8))
     stream = bytearray((HELLO if draw(st.booleans()) else b"") + b"".join(pieces))
     for _ in range(draw(st.integers(0, 6)) if stream else 0):
@@ -98,7 +100,7 @@ def test_mutated_frames_cost_their_own_connection_only(embedded: EmbeddedProcess
 
 
 @pytest.mark.parametrize("sent", [FRAMES[0][:-3], struct.pack(">i", 0xFFFFE) + bytes(500_000)], ids=["short", "long"])
-def test_half_a_frame_for_ever_ends_with_the_session(
+def test_connection_with_an_incomplete_frame_ends_with_its_session(
     embedded: EmbeddedProcess, witness: Callable[[], None], sent: bytes
 ) -> None:
     with linked(embedded.port, greeted=False) as link:
@@ -108,14 +110,14 @@ def test_half_a_frame_for_ever_ends_with_the_session(
     witness()
 
 
-def test_greeting_without_end_is_not_waited_for(embedded: EmbeddedProcess) -> None:
+def test_incomplete_handshake_times_out(embedded: EmbeddedProcess) -> None:
     with linked(embedded.port, greeted=False) as link:
         with suppress(ConnectionError):
             link.socket.sendall(struct.pack(">i", 0xFFFFE) + bytes(100_000))
         assert link.at_end()
 
 
-def test_who_takes_no_answers_is_cut_off(embedded: EmbeddedProcess, witness: Callable[[], None]) -> None:
+def test_client_that_reads_no_replies_is_disconnected(embedded: EmbeddedProcess, witness: Callable[[], None]) -> None:
     before = alive(embedded)
     with linked(embedded.port) as owner, linked(embedded.port, greeted=False) as link:
         owner.ask(1, r.CreateRequest("/large", bytes(900_000), flags=1), r.CreateReply)
@@ -125,7 +127,7 @@ def test_who_takes_no_answers_is_cut_off(embedded: EmbeddedProcess, witness: Cal
         eventually(lambda: alive(embedded) == before + 1)
 
 
-def test_all_that_is_held_is_bounded(tmp_path: Path) -> None:
+def test_memory_of_all_buffers_is_bounded(tmp_path: Path) -> None:
     limit = 20_000_000
     with running(TunedProcess(tmp_path, limits={"held_bytes": limit})) as server, linked(server.port) as witness:
         before = resident_bytes(server.pid)
@@ -149,11 +151,11 @@ def test_session_without_the_secret_ends_with_the_handshake_time(tmp_path: Path)
             stranger.greet(r.ConnectRequest(timeout_ms=60_000))
             assert server.figures()["zk_global_sessions"] == "2"
             assert stranger.at_end()
-            eventually(lambda: server.figures()["zk_global_sessions"] == "1")  # it began after its connection
+            eventually(lambda: server.figures()["zk_global_sessions"] == "1")  # it started after its connection
             assert friend.ask(1, r.ExistsRequest("/"), r.StatReply)[2] == 0
 
 
-def test_sessions_without_the_secret_are_few(tmp_path: Path) -> None:
+def test_number_of_sessions_without_the_secret_is_limited(tmp_path: Path) -> None:
     with running(TunedProcess(tmp_path, secret="open sesame", limits={"strange_sessions": 5})) as server:
         for _ in range(30):
             with linked(server.port, greeted=False) as stranger:
@@ -161,7 +163,7 @@ def test_sessions_without_the_secret_are_few(tmp_path: Path) -> None:
         eventually(lambda: int(server.figures()["zk_global_sessions"]) <= 5)
 
 
-def test_more_connections_than_may_be_are_refused_and_the_others_stay(tmp_path: Path) -> None:
+def test_connections_above_the_limit_are_refused_and_the_others_stay(tmp_path: Path) -> None:
     with running(TunedProcess(tmp_path, limits={"connections": 10})) as server:
         with linked(server.port) as first, ExitStack() as stack:
             for _ in range(9):
@@ -180,7 +182,7 @@ def says_hello(port: int) -> bool:
     return False
 
 
-def test_without_file_descriptors_it_goes_on_and_accepts_again_later(tmp_path: Path) -> None:
+def test_server_without_file_descriptors_continues_and_accepts_again_later(tmp_path: Path) -> None:
     with running(EmbeddedProcess(tmp_path)) as server, linked(server.port) as first:
         assert server.pid
         resource.prlimit(server.pid, resource.RLIMIT_NOFILE, (40, 40))
@@ -191,7 +193,7 @@ def test_without_file_descriptors_it_goes_on_and_accepts_again_later(tmp_path: P
         eventually(lambda: says_hello(server.port))
 
 
-def test_thousands_of_connections_at_once(embedded: EmbeddedProcess, witness: Callable[[], None]) -> None:
+def test_thousands_of_connections_are_served_at_once(embedded: EmbeddedProcess, witness: Callable[[], None]) -> None:
     before = resident_bytes(embedded.pid)
     with many_files() as hard, ExitStack() as stack:
         if hard != resource.RLIM_INFINITY and hard < MANY + 1000:
@@ -222,7 +224,7 @@ Requests.handle = buggy
 """
 
 
-def test_bug_of_the_server_before_any_change_costs_the_connection_that_met_it(tmp_path: Path) -> None:
+def test_bug_before_any_change_closes_only_the_connection_that_hit_it(tmp_path: Path) -> None:
     with running(TunedProcess(tmp_path, before=BUG)) as server, linked(server.port) as other:
         with linked(server.port, greeted=False) as link:
             link.greet(r.ConnectRequest(timeout_ms=1000))
@@ -232,7 +234,7 @@ def test_bug_of_the_server_before_any_change_costs_the_connection_that_met_it(tm
         assert server.output().count("ZeroDivisionError: a bug") == 1
 
 
-def test_bug_of_the_server_within_a_change_stops_it_and_nobody_sees_the_half(tmp_path: Path) -> None:
+def test_bug_within_a_change_stops_the_server_before_any_client_sees_half_of_it(tmp_path: Path) -> None:
     server = TunedProcess(tmp_path, before=BUG)
     with running(server):
         with linked(server.port, greeted=False) as link:
@@ -258,8 +260,10 @@ Journal.wants_compaction = property(lambda self: True)
 """
 
 
-def test_bug_within_a_change_is_in_no_snapshot_either(tmp_path: Path) -> None:
-    """It is met as a connection goes on, its answers having left: within the flush that would compact."""
+def test_bug_within_a_change_is_in_no_snapshot(tmp_path: Path) -> None:
+    """The bug is hit when a connection resumes after its replies were sent, within the flush that
+    would compact.
+    """
     server = TunedProcess(tmp_path, before=BUG + EAGER)
     with running(server):
         with linked(server.port, greeted=False) as link:
@@ -283,8 +287,8 @@ Writes._check = buggy
 """
 
 
-def test_bug_of_the_server_within_a_multi_costs_the_connection_that_met_it(tmp_path: Path) -> None:
-    """All of it is taken back: nothing has changed."""
+def test_bug_within_a_multi_closes_only_the_connection_that_hit_it(tmp_path: Path) -> None:
+    """All changes are rolled back."""
     with running(TunedProcess(tmp_path, before=MULTI_BUG)) as server, linked(server.port) as other:
         with linked(server.port, greeted=False) as link:
             link.greet(r.ConnectRequest(timeout_ms=1000))
@@ -310,7 +314,7 @@ Connection.connection_made = lambda self, transport: made(self, Reset(transport)
 """uvloop asks for the address late: it knows none of a connection that was reset before, and reads what was sent."""
 
 
-def test_who_was_reset_before_his_address_was_asked_for_is_not_worked_for(tmp_path: Path) -> None:
+def test_connection_reset_before_its_address_was_known_is_closed(tmp_path: Path) -> None:
     with running(TunedProcess(tmp_path, before=NOWHERE)) as server, linked(server.port) as witness:
         address = (LOOPBACK, server.port)
         with socket.create_connection(address, PATIENCE, source_address=("127.0.0.2", 0)) as link:
@@ -332,14 +336,14 @@ def knowing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedProces
 
 @st.composite
 def tokens(draw: Any) -> tuple[list[bytes], list[tuple[int, int]], int | None]:
-    """Further tokens before the proof, what is changed in it, and where it is cut."""
+    """Generate further tokens before the response, a change in it, and where it is cut."""
     before = draw(st.lists(st.one_of(st.just(b""), st.binary(max_size=40)), min_size=1, max_size=3))
     changes = draw(st.lists(st.tuples(st.integers(0, 400), st.integers(0, 255)), max_size=4))
     return before, changes, draw(st.none() | st.integers(0, 300))
 
 
-def test_mutated_proofs_are_refused_cleanly_and_make_nobody_of_anybody(knowing: EmbeddedProcess) -> None:
-    """It is refused with an error and the end of the connection, or it is a proof: nothing else happens."""
+def test_mutated_sasl_responses_are_refused_cleanly_and_give_no_identity(knowing: EmbeddedProcess) -> None:
+    """Either it is refused with an error and the end of the connection, or it is valid."""
     outcomes: set[str] = set()
 
     @seed(20241)
@@ -376,7 +380,7 @@ def outcome(link: Link, tokens: list[bytes]) -> str:
     return "proved"
 
 
-def test_sasl_requests_that_are_none_cost_their_own_connection(knowing: EmbeddedProcess) -> None:
+def test_malformed_sasl_requests_close_their_own_connection(knowing: EmbeddedProcess) -> None:
     for body in (b"", b"\0\0", struct.pack(">i", -1), struct.pack(">i", -2), struct.pack(">i", 5) + b"abc"):
         with linked(knowing.port, greeted=False) as link:
             link.greet(r.ConnectRequest(timeout_ms=1000))

@@ -1,4 +1,4 @@
-"""The rim: whatever arrives, in whatever pieces, costs at most the connection that it came on."""
+"""The network server: any input, in any pieces, affects at most its own connection."""
 
 from __future__ import annotations
 
@@ -64,7 +64,9 @@ def test_frames_that_arrive_byte_by_byte(embedded: EmbeddedProcess) -> None:
 
 
 @pytest.mark.parametrize("length", [-1, 0, -(2**31), 0x100000, 2**31 - 1])
-def test_impossible_length_closes_this_connection_only(embedded: EmbeddedProcess, link: Link, length: int) -> None:
+def test_impossible_frame_length_closes_this_connection_only(
+    embedded: EmbeddedProcess, link: Link, length: int
+) -> None:
     with linked(embedded.port, greeted=False) as other:
         other.greet(r.ConnectRequest(timeout_ms=1000))
         other.socket.sendall(struct.pack(">i", length) + b"whatever")
@@ -77,7 +79,7 @@ def test_impossible_length_closes_this_connection_only(embedded: EmbeddedProcess
     [b"\0\0\0\3abc", b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x02\x00", b"abcd", framed(bytes(1000))],
     ids=["short", "http", "tls", "word", "zeros"],
 )
-def test_no_handshake_at_all_closes_this_connection_only(embedded: EmbeddedProcess, link: Link, sent: bytes) -> None:
+def test_malformed_handshake_closes_this_connection_only(embedded: EmbeddedProcess, link: Link, sent: bytes) -> None:
     with linked(embedded.port, greeted=False) as other:
         other.socket.sendall(sent)
         if sent != framed(bytes(1000)):
@@ -136,7 +138,7 @@ def test_mntr_counts_sessions_watches_and_ephemerals(embedded: EmbeddedProcess, 
     assert int(figures["zk_packets_received"]) >= 3
 
 
-def test_proof_is_not_given_without_a_secret(embedded: EmbeddedProcess) -> None:
+def test_server_without_a_secret_proves_nothing(embedded: EmbeddedProcess) -> None:
     assert says(embedded.port, b"prov" + bytes(32)) == b""
 
 
@@ -148,7 +150,7 @@ def test_event_comes_before_the_reply_and_is_its_own_frame(link: Link) -> None:
     assert link.answer(r.CreateReply)[:3] == (2, zxid, 0)
 
 
-def test_client_that_reads_nothing_costs_no_memory_and_holds_nobody_up(embedded: EmbeddedProcess, link: Link) -> None:
+def test_client_that_reads_nothing_costs_no_memory_and_delays_no_other(embedded: EmbeddedProcess, link: Link) -> None:
     link.ask(1, r.CreateRequest("/large", bytes(900_000), flags=1), r.CreateReply)
     assert embedded.pid
     with linked(embedded.port) as slow:
@@ -162,7 +164,7 @@ def test_client_that_reads_nothing_costs_no_memory_and_holds_nobody_up(embedded:
             assert len(answer[3].data) == 900_000  # type: ignore[attr-defined]
 
 
-def test_connection_that_is_cut_leaves_its_session_and_ephemerals_until_its_time_out(
+def test_cut_connection_keeps_its_session_and_ephemerals_until_the_timeout(
     embedded: EmbeddedProcess, link: Link
 ) -> None:
     other = Link(embedded.port)
@@ -184,7 +186,7 @@ def test_later_connection_takes_the_session_over(embedded: EmbeddedProcess) -> N
     first.close()
 
 
-def test_hundred_connections_at_once(embedded: EmbeddedProcess) -> None:
+def test_hundred_connections_are_served_at_once(embedded: EmbeddedProcess) -> None:
     links = [Link(embedded.port) for _ in range(100)]
     assert len({link.greet().session_id for link in links}) == 100
     for link in links:

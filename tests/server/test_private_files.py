@@ -1,4 +1,4 @@
-"""What a server makes can be read by its own user only, whatever the umask of who starts it."""
+"""Files of a server can be read only by its user, whatever the umask."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def umask(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 def open_to_others(folder: Path) -> list[str]:
-    """Of the folder and what is in it."""
+    """Return the files of the folder, and the folder itself, that other users can access."""
     wanted = {stat.S_IFDIR: 0o700, stat.S_IFREG: 0o600}
     found = [(path, path.stat().st_mode) for path in (folder, *folder.rglob("*"))]
     return [f"{path} {mode:o}" for path, mode in found if stat.S_IMODE(mode) != wanted[stat.S_IFMT(mode)]]
 
 
 @pytest.mark.usefixtures("umask")
-def test_server_by_hand(tmp_path: Path) -> None:
+def test_files_of_a_manually_started_server_are_private(tmp_path: Path) -> None:
     server, data = EmbeddedProcess(tmp_path), str(tmp_path / "new" / "data")
     server.command = lambda: [*EmbeddedProcess.command(server), "--data-dir", data]  # type: ignore[method-assign]
     server.start()
@@ -44,7 +44,7 @@ def test_server_by_hand(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("umask")
-def test_server_that_starts_by_itself(tmp_path: Path) -> None:
+def test_files_of_an_automatically_started_server_are_private(tmp_path: Path) -> None:
     folders = {"DISTSYNC_RUNTIME_DIR": str(tmp_path / "a" / "run"), "DISTSYNC_STATE_DIR": str(tmp_path / "b" / "state")}
     settings = {**os.environ, **folders, "DISTSYNC_IDLE_EXIT": "1"}
     (tmp_path / "b").mkdir(mode=0o700)
@@ -58,7 +58,7 @@ def test_server_that_starts_by_itself(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("umask")
-def test_files_of_an_older_version_are_closed_to_others(tmp_path: Path) -> None:
+def test_files_of_an_older_version_become_private(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir(mode=0o700)
     (tmp_path / "data" / "lock").touch()
     server = EmbeddedProcess(tmp_path)

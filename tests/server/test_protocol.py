@@ -1,4 +1,4 @@
-"""Operations on znodes have the same answers, errors and stats from either server."""
+"""Operations on znodes have the same replies, errors and stats on both servers."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class TestCreate:
         assert other.stat(root).pzxid == zxid
 
     def test_create_sequence(self, me: Speaker, root: str) -> None:
-        """Creates count, deletes do not; a name that is taken does not move the number."""
+        """Creates count, deletes do not; a name that exists does not increment the number."""
         me.body(r.CreateRequest(f"{root}/a"))
         me.body(r.DeleteRequest(f"{root}/a"))
         flags = CreateFlag.SEQUENCE
@@ -120,9 +120,10 @@ class TestDelete:
         me.body(r.CreateRequest(f"{root}/a"))
         assert me.err(r.DeleteRequest(path.format(root=root), version)) == code
 
-    def test_delete_container_is_not_for_clients(self, me: Speaker, root: str, newer: bool) -> None:
-        """ZooKeeper 3.8 reads the path from the wrong bytes; a zxid is used up. From 3.9 on a client may, whatever the
-        ACLs say."""
+    def test_delete_container_is_refused_for_clients(self, me: Speaker, root: str, newer: bool) -> None:
+        """ZooKeeper 3.8 reads the path from the wrong bytes; a zxid is used. From 3.9 on a client may
+        delete it, whatever the ACLs.
+        """
         refused = ErrorCode.MARSHALLING_ERROR if newer else ErrorCode.BAD_ARGUMENTS
         before = me.tell(r.PingRequest())[0]
         assert me.tell(r.DeleteContainerRequest())[:2] == (before + (not newer), refused)
@@ -223,7 +224,7 @@ class TestCounting:
 
 class TestMulti:
     def test_multi_success(self, me: Speaker, root: str, newer: bool) -> None:
-        """A create2 in a multi is answered as a create; from 3.9 on as a create2."""
+        """A create2 in a multi is answered like a create; from 3.9 on like a create2."""
         zxid, err, body = me.tell(
             r.MultiRequest(
                 (
@@ -292,8 +293,9 @@ class TestMulti:
         me.body(r.DeleteRequest(f"{root}/closed"))
 
     def test_check_alone(self, me: Speaker, root: str, newer: bool) -> None:
-        """A check that succeeds alone is never answered by ZooKeeper 3.8, so only refusals are compared. To 3.9 a check
-        alone is no request."""
+        """ZooKeeper 3.8 never answers a single check that succeeds, so only refusals are compared. For
+        3.9 a single check is not a request.
+        """
         if newer:
             assert me.tell(r.CheckVersionRequest(root))[:2] == (-1, ErrorCode.UNIMPLEMENTED)
             assert me.link.at_end()

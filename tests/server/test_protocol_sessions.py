@@ -1,4 +1,4 @@
-"""Sessions, identities, quotas, and requests that mean nothing, are treated alike by either server."""
+"""Sessions, identities, quotas and meaningless requests are handled alike by both servers."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class TestAcl:
 
 
 class TestSessions:
-    def test_read_only_byte_is_sent_to_who_sent_it(self, connect: Callable[..., Speaker]) -> None:
+    def test_read_only_byte_is_sent_to_clients_that_sent_it(self, connect: Callable[..., Speaker]) -> None:
         assert len(connect().greeting) == 36
         for read_only in (False, True):
             greeting = connect(read_only=read_only).greeting
@@ -97,7 +97,7 @@ class TestSessions:
         assert me.link.at_end()
         assert again.err(r.PingRequest()) == 0
 
-    def test_another_time_out_uses_no_zxid(self, me: Speaker, connect: Callable[..., Speaker]) -> None:
+    def test_changed_timeout_uses_no_zxid(self, me: Speaker, connect: Callable[..., Speaker]) -> None:
         before = me.tell(r.SyncRequest("/"))[0]
         again = connect(**me.hello_again(timeout_ms=3000))
         assert again.tell(r.SyncRequest("/"))[0] == before
@@ -108,7 +108,7 @@ class TestSessions:
         assert refused.greeting == bytes(16) + struct.pack(">i", 16) + bytes(16)
         assert refused.link.at_end()
 
-    def test_zxid_from_the_future_is_refused_without_a_word(self, me: Speaker, connect: Callable[..., Speaker]) -> None:
+    def test_later_zxid_is_refused_without_a_reply(self, me: Speaker, connect: Callable[..., Speaker]) -> None:
         seen = me.tell(r.SyncRequest("/"))[0]
         assert connect(last_zxid_seen=seen).greeting
         assert connect(last_zxid_seen=seen + 1000).greeting == b""
@@ -136,7 +136,7 @@ class TestStrangeRequests:
 
     @pytest.mark.parametrize("request_type", WITH_BODIES, ids=lambda kind: str(kind.__name__))
     def test_malformed_body(self, me: Speaker, request_type: type, newer: bool) -> None:
-        """Writes use up a zxid all the same; from 3.9 on multi alone does."""
+        """Writes use a zxid nevertheless; from 3.9 on only multi does."""
         op = OPERATIONS[request_type]
         before = me.tell(r.PingRequest())[0]
         me.send_raw(op, b"\0\0")
@@ -153,7 +153,7 @@ class TestStrangeRequests:
 class TestQuota:
     @pytest.fixture
     def quota(self, me: Speaker, root: str) -> Iterator[str]:
-        """The quota node of the namespace: 3 znodes, 5 bytes."""
+        """Set the quota of the namespace: 3 znodes, 5 bytes."""
         path = f"/zookeeper/quota{root}"
         me.body(r.CreateRequest(path))
         me.body(r.CreateRequest(f"{path}/zookeeper_limits", b"count=3,bytes=5"))
@@ -161,8 +161,8 @@ class TestQuota:
         for name in ("/zookeeper_limits", "/zookeeper_stats", ""):
             me.err(r.DeleteRequest(path + name))
 
-    def test_quota_counts_what_a_subtree_holds(self, me: Speaker, root: str, quota: str) -> None:
-        """Neither zxid nor version of the stats node moves."""
+    def test_quota_counts_the_subtree(self, me: Speaker, root: str, quota: str) -> None:
+        """Neither zxid nor version of the stats node changes."""
         me.body(r.CreateRequest(f"{root}/a", b"1234"))
         stats = f"{quota}/zookeeper_stats"
         me.body(r.CreateRequest(stats, b"anything"))
@@ -184,7 +184,7 @@ class TestQuota:
         me.body(r.CreateRequest(f"{root}/d", b"1"))
         assert held() == b"count=8,bytes=9=;a=1;z=2"
 
-    def test_quota_is_advice(self, me: Speaker, root: str, quota: str) -> None:
+    def test_quota_is_not_enforced_by_default(self, me: Speaker, root: str, quota: str) -> None:
         me.body(r.SetDataRequest(f"{quota}/zookeeper_limits", b"count=1,bytes=1=;byteHardLimit=1;countHardLimit=1"))
         me.body(r.CreateRequest(f"{quota}/zookeeper_stats"))
         assert me.err(r.CreateRequest(f"{root}/a", b"12345")) == 0
@@ -197,8 +197,10 @@ class TestQuota:
 
 
 @pytest.mark.slow
-def test_quotas_count_anew_when_the_server_starts(own_server: ServerProcess) -> None:
-    """ZooKeeper counts what its last snapshot has: it writes one when it starts, and counts the next time."""
+def test_quotas_are_counted_again_when_the_server_starts(own_server: ServerProcess) -> None:
+    """ZooKeeper counts the nodes of its last snapshot: it writes one when it starts, and counts them
+    the next time.
+    """
     quota, stats = "/zookeeper/quota/q", "/zookeeper/quota/q/zookeeper_stats"
     given = (
         ("/q", b"123"),

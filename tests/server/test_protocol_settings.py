@@ -1,4 +1,4 @@
-"""What has to be configured: the super user, enforced quotas, how often nodes are reaped; alike on either server."""
+"""Settings: the super user, enforced quotas, the reaping interval; alike on both servers."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def me(tuned: ServerProcess, root: str) -> Iterator[Speaker]:
     speaker.close()
 
 
-def test_super_is_bound_by_no_acl(me: Speaker, root: str) -> None:
+def test_super_user_is_restricted_by_no_acl(me: Speaker, root: str) -> None:
     me.body(r.CreateRequest(f"{root}/a", acl=(r.Acl(Permission.READ, "digest", digest_of(b"me:mine")),)))
     assert me.err(r.GetDataRequest(f"{root}/a")) == me.err(r.CreateRequest(f"{root}/a/b")) == ErrorCode.NO_AUTH
     assert me.err(r.AuthRequest(0, "digest", b"super:wrong")) == 0
@@ -95,7 +95,7 @@ def test_hard_limits_refuse(me: Speaker, root: str) -> None:
     assert me.err(r.CreateRequest(f"{root}/b")) == ErrorCode.QUOTA_EXCEEDED
 
 
-def test_soft_limits_are_told_to_who_runs_the_server(me: Speaker, root: str, tuned: ServerProcess) -> None:
+def test_exceeded_soft_limits_are_logged(me: Speaker, root: str, tuned: ServerProcess) -> None:
     quota = f"/zookeeper/quota{root}"
     me.body(r.CreateRequest(quota))
     me.body(r.CreateRequest(f"{quota}/zookeeper_limits", b"count=1,bytes=3"))
@@ -105,8 +105,8 @@ def test_soft_limits_are_told_to_who_runs_the_server(me: Speaker, root: str, tun
         eventually(lambda told=told: f"Quota exceeded: {root} [current {told}" in tuned.output())
 
 
-def test_nodes_that_have_outlived_their_time_are_reaped(me: Speaker, root: str) -> None:
-    """With an event, which a watcher hears of as of any other deletion; children keep them."""
+def test_expired_ttl_nodes_are_deleted(me: Speaker, root: str) -> None:
+    """Their deletion fires watches like any other; children keep them."""
     for name, ttl in (("short", SHORT_MS), ("used", SHORT_MS), ("long", 600_000)):
         me.body(r.CreateTtlRequest(f"{root}/{name}", ttl=ttl))
     me.body(r.CreateRequest(f"{root}/used/child"))
@@ -119,7 +119,7 @@ def test_nodes_that_have_outlived_their_time_are_reaped(me: Speaker, root: str) 
     assert me.stat(root).cversion == 5
 
 
-def test_containers_are_reaped_once_they_were_used(me: Speaker, root: str) -> None:
+def test_emptied_containers_are_deleted(me: Speaker, root: str) -> None:
     for name in ("used", "unused"):
         me.body(r.CreateContainerRequest(f"{root}/{name}"))
     me.body(r.CreateRequest(f"{root}/used/child", flags=CreateFlag.EPHEMERAL))

@@ -1,4 +1,4 @@
-"""Watches fire for the same, in the same order, on either server."""
+"""Watches fire for the same changes, in the same order, on both servers."""
 
 from __future__ import annotations
 
@@ -56,9 +56,10 @@ class TestWatches:
         assert me.told(r.CreateRequest(f"{root}/a/b")) == [(CREATED, "/a/b"), (CHILDREN, "/a")]
         assert me.told(r.DeleteRequest(f"{root}/a/b")) == [(DELETED, "/a/b")]
 
-    def test_one_watch_of_a_kind_on_a_path_the_last_asked_for(self, me: Speaker, root: str, newer: bool) -> None:
-        """A read with a watch turns a persistent watch into one that fires once. From 3.9 on there may be one of each
-        kind."""
+    def test_only_the_last_watch_of_a_client_on_a_path_stays(self, me: Speaker, root: str, newer: bool) -> None:
+        """A read with a watch turns a persistent watch into one that fires once. From 3.9 on there may
+        be one of each kind.
+        """
         me.body(r.AddWatchRequest(root, WatchMode.PERSISTENT))
         me.body(r.GetDataRequest(root, True))
         assert me.told(r.SetDataRequest(root, b"")) == [(DATA, "")]
@@ -72,7 +73,9 @@ class TestWatches:
         assert me.err(r.AddWatchRequest(root, mode)) == ErrorCode.MARSHALLING_ERROR
 
     def test_remove_watches(self, me: Speaker, root: str, connect: Callable[..., Speaker], newer: bool) -> None:
-        """A lasting watch is one of data and of children; from 3.9 on one of a kind of its own, 4 or 5."""
+        """A lasting watch is one of data and of children; from 3.9 on it has a kind of its own, 4 or
+        5.
+        """
 
         def remove(type: int) -> int:
             return me.err(r.RemoveWatchesRequest(root, type))
@@ -90,7 +93,9 @@ class TestWatches:
         assert me.told(r.CreateRequest(f"{root}/a")) == []
 
     def test_check_watches(self, me: Speaker, root: str, connect: Callable[..., Speaker], newer: bool) -> None:
-        """A watch of anybody counts; from 3.9 on one's own only, and lasting ones are of kinds of their own."""
+        """A watch of any client counts; from 3.9 on only the client's own, and lasting ones have kinds
+        of their own.
+        """
         other = connect()
         none = ErrorCode.NO_WATCHER
 
@@ -125,7 +130,7 @@ class TestWatches:
             assert me.told(r.CreateRequest(f"{root}/a/b")) == [(CREATED, "/a/b"), (CHILDREN, "/a")]
             assert me.told(r.DeleteRequest(f"{root}/a/b")) == [(DELETED, "/a/b"), (CHILDREN, "/a")]
 
-    def test_watches_go_with_the_connection(self, me: Speaker, root: str, connect: Callable[..., Speaker]) -> None:
+    def test_watches_end_with_the_connection(self, me: Speaker, root: str, connect: Callable[..., Speaker]) -> None:
         me.body(r.AddWatchRequest(root, WatchMode.PERSISTENT))
         again = connect(**me.hello_again())
         assert again.told(r.SetDataRequest(root, b"")) == []

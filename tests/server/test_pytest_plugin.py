@@ -1,4 +1,6 @@
-"""The pytest plugin, as somebody meets it whose project only installs distsync and pytest: pytest runs apart."""
+"""The pytest plugin in a project that only installs distsync and pytest: pytest runs in a process of
+its own.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,7 @@ def test_child_process_finds_the_same_objects(distsync_client):
     assert Queue(name="items").get(timeout=10) == 5
 
 
-def test_environment_and_default_are_given_back():
+def test_environment_and_default_client_are_restored():
     assert "DISTSYNC_HOSTS" not in os.environ
     from distsync._client import default_client as default
     assert default.current.client is None
@@ -103,7 +105,7 @@ import os
 from distsync import Counter, Lock
 
 
-def test_runs_meet(distsync_shared, distsync_client):
+def test_runs_share_a_namespace(distsync_shared, distsync_client):
     assert distsync_shared.hosts == os.environ["SHARED"]
     assert distsync_client.hosts != distsync_shared.hosts
     with Lock(name="report", client=distsync_shared), Lock(name="report"):
@@ -126,7 +128,7 @@ def test_nothing():
 
 @pytest.fixture
 def apart(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
-    """pytest in a process and a folder of its own; without the entry point the plugin is named."""
+    """Run pytest in its own process and folder; without the entry point the plugin is named."""
     if not known():
         monkeypatch.setenv("PYTEST_PLUGINS", "distsync.testing.pytest_plugin")
     pytester.makeini("[pytest]\nfilterwarnings = error\n    ignore::DeprecationWarning:kazoo\n")
@@ -134,7 +136,7 @@ def apart(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.
 
 
 def known() -> bool:
-    """Whether distsync is installed with its entry point."""
+    """Return whether distsync is installed with its entry point."""
     from importlib.metadata import entry_points
 
     return any(point.value == "distsync.testing.pytest_plugin" for point in entry_points(group="pytest11"))
@@ -154,7 +156,7 @@ def test_faults_happen_and_are_healed_after_the_test(apart: pytest.Pytester) -> 
 
 
 @pytest.mark.slow
-def test_shared_client_meets_those_of_other_runs_in_the_namespace_of_their_folder(
+def test_shared_client_uses_the_namespace_of_its_folder_like_other_runs(
     apart: pytest.Pytester, server: ServerProcess, observer: Observer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DISTSYNC_HOSTS", server.hosts)
@@ -178,7 +180,7 @@ def test_example_of_the_documentation_works(apart: pytest.Pytester) -> None:
     run(apart, f"{tests}\n\ndef test_class():\n{textwrap.indent(program, '    ')}").assert_outcomes(passed=4)
 
 
-def test_run_that_uses_no_fixture_loads_nothing_but_the_plugin(apart: pytest.Pytester) -> None:
+def test_run_without_fixtures_loads_only_the_plugin(apart: pytest.Pytester) -> None:
     run(apart, USES_NOTHING).assert_outcomes(passed=1)
 
 
@@ -191,7 +193,7 @@ def test_plugin_adds_fixtures_with_a_docstring_and_nothing_else(apart: pytest.Py
     assert not [name for name in vars(distsync.testing.pytest_plugin) if name.startswith("pytest_")]
 
 
-def test_distsync_and_its_server_for_tests_come_without_pytest() -> None:
+def test_distsync_and_its_test_server_need_no_pytest() -> None:
     program = "import sys, distsync.testing.embedded_server; print('pytest' in sys.modules, '_pytest' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["False", "False"]

@@ -1,4 +1,4 @@
-"""Many watches, nodes and operations, at a size that is quick: ``make scale`` measures the same at full size."""
+"""Many watches, nodes and operations, at a small size: ``make scale`` measures the same at full size."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_one_write_fires_the_watches_on_its_node_and_no_others(embedded: Embedde
             assert crowd.told(number) == []
 
 
-def test_node_costs_little_memory_and_all_are_there_after_a_restart(embedded: EmbeddedProcess) -> None:
+def test_node_costs_little_memory_and_survives_a_restart(embedded: EmbeddedProcess) -> None:
     assert grow(embedded, 20_000, bytes(100)) < NODE_BYTES
     embedded.restart()
     assert embedded.figures()["zk_znode_count"] == "20004"

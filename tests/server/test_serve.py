@@ -1,4 +1,4 @@
-"""A server by hand: what it refuses, how it stops, and that what it acknowledged is there again."""
+"""``distsync serve``: what it refuses, how it stops, and that acknowledged writes survive."""
 
 from __future__ import annotations
 
@@ -49,7 +49,9 @@ def embedded(tmp_path: Path) -> Iterator[EmbeddedProcess]:
 
 @contextmanager
 def connected(server: EmbeddedProcess, *auth: tuple[str, str], timeout: float = 10.0) -> Iterator[KazooClient]:
-    """It tries again each tenth of a second: kazoo's own pauses grow longer than a short session."""
+    """Connect, retrying every tenth of a second: kazoo's own pauses become longer than a short
+    session.
+    """
     often = KazooRetry(max_tries=-1, delay=0.1, backoff=1, max_delay=0.1)
     client = KazooClient(server.hosts, timeout=timeout, auth_data=list(auth), connection_retry=often)
     client.start(PATIENCE)
@@ -61,7 +63,7 @@ def connected(server: EmbeddedProcess, *auth: tuple[str, str], timeout: float = 
 
 
 def refused(*arguments: str, **settings: object) -> str:
-    """What a server that does not start says on standard error: one line, and no traceback."""
+    """Return what a server that does not start prints on standard error: one line, and no traceback."""
     command = [sys.executable, "-m", "distsync", "serve", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, cwd=ROOT, **settings)  # type: ignore[call-overload]
     assert (done.returncode, done.stdout) == (1, "")
@@ -71,14 +73,14 @@ def refused(*arguments: str, **settings: object) -> str:
 
 
 def settled(server: EmbeddedProcess) -> int | None:
-    """The exit status, once the server has ended by itself."""
+    """Return the exit status, once the server has exited."""
     assert server.process
     status = server.process.wait(PATIENCE)
     server.process = None
     return status
 
 
-def test_data_and_port_are_kept_over_a_clean_restart(embedded: EmbeddedProcess) -> None:
+def test_data_and_port_survive_a_clean_restart(embedded: EmbeddedProcess) -> None:
     port = embedded.port
     with connected(embedded) as client:
         client.create("/kept", b"data")
@@ -101,7 +103,7 @@ def test_signal_stops_it_cleanly(embedded: EmbeddedProcess, number: signal.Signa
 CLOCK_OF_2001 = "import time; time.time = lambda: 1e9"
 
 
-def test_clock_before_2024_keeps_nobody_out_of_a_new_folder(tmp_path: Path) -> None:
+def test_clock_before_2024_does_not_prevent_a_new_folder(tmp_path: Path) -> None:
     server = TunedProcess(tmp_path, before=CLOCK_OF_2001)
     server.start()
     try:
@@ -111,8 +113,8 @@ def test_clock_before_2024_keeps_nobody_out_of_a_new_folder(tmp_path: Path) -> N
         server.kill()
 
 
-def test_folder_whose_zxids_are_below_zero_is_served_again(tmp_path: Path) -> None:
-    """Earlier versions made such a one on a clock before 2024."""
+def test_folder_with_negative_zxids_is_usable(tmp_path: Path) -> None:
+    """Earlier versions created such a folder if the clock was set before 2024."""
     server, folder = EmbeddedProcess(tmp_path), tmp_path / "data"
     folder.mkdir(mode=0o700)
     with closing(Journal(folder)) as journal:
@@ -139,7 +141,7 @@ time.time_ns = lambda: wall() + (steady() - began) // 100_000_000 * 300_000_000
 """Ten times a second, each time by less than what is taken for a pause."""
 
 
-def test_clock_that_is_set_again_and_again_ends_no_session_early(tmp_path: Path) -> None:
+def test_clock_that_is_set_repeatedly_expires_no_session_early(tmp_path: Path) -> None:
     server, seconds = TunedProcess(tmp_path, before=CLOCK_THAT_IS_SET), 40 * UNIT
     server.start()
     try:
@@ -187,7 +189,7 @@ def test_sigkill_under_load_loses_no_acknowledged_write_and_no_session(embedded:
         assert [client.client_id for client in (first, second)] == ids
 
 
-def test_refused_write_before_a_kill_does_not_shut_the_client_out(embedded: EmbeddedProcess) -> None:
+def test_client_with_a_refused_write_before_a_kill_can_reconnect(embedded: EmbeddedProcess) -> None:
     with connected(embedded) as client:
         with pytest.raises(KazooException):
             client.delete("/is-not-there")
@@ -199,7 +201,7 @@ def test_refused_write_before_a_kill_does_not_shut_the_client_out(embedded: Embe
 
 
 @pytest.mark.slow
-def test_session_that_nobody_comes_back_to_expires_after_a_restart(embedded: EmbeddedProcess) -> None:
+def test_abandoned_session_expires_after_a_restart(embedded: EmbeddedProcess) -> None:
     gone = KazooClient(embedded.hosts, timeout=40 * UNIT)
     gone.start(PATIENCE)
     gone.create("/ephemeral", b"", ephemeral=True)
@@ -213,7 +215,7 @@ def test_session_that_nobody_comes_back_to_expires_after_a_restart(embedded: Emb
 
 
 @pytest.mark.slow
-def test_pause_of_the_server_expires_nobody(embedded: EmbeddedProcess) -> None:
+def test_pause_of_the_server_expires_no_session(embedded: EmbeddedProcess) -> None:
     with connected(embedded, timeout=40 * UNIT) as client:
         session = client.client_id
         client.create("/ephemeral", b"", ephemeral=True)
@@ -249,7 +251,7 @@ def test_full_disk_stops_it_with_a_clear_error_and_loses_nothing(embedded: Embed
 
 
 def test_full_disk_at_the_start_is_not_called_corruption(embedded: EmbeddedProcess) -> None:
-    """After the death of the machine; which is not forgotten, either."""
+    """After a machine crash; which is not forgotten, either."""
     with connected(embedded) as client:
         client.create("/kept", b"data")
     embedded.kill()
@@ -286,7 +288,7 @@ class IdleProcess(EmbeddedProcess):
 
 
 class SecretProcess(EmbeddedProcess):
-    """The secret is in the folder."""
+    """A server whose secret is in its folder."""
 
     def command(self) -> list[str]:
         return [*super().command(), "--secret-file", str(self.folder / "secret")]
@@ -303,7 +305,7 @@ def guarded(tmp_path: Path) -> Iterator[SecretProcess]:
     server.kill()
 
 
-def test_secret_opens_the_server(guarded: SecretProcess) -> None:
+def test_client_with_the_secret_is_admitted(guarded: SecretProcess) -> None:
     with connected(guarded, ("digest", "distsync:open sesame")) as client:
         client.create("/mine", b"")
         assert client.exists("/mine")
@@ -329,7 +331,7 @@ def test_without_the_secret_everything_is_refused(guarded: SecretProcess, auth: 
     ("content", "mode", "what"),
     [("s", 0o644, "mode 0600"), ("", 0o600, "must contain a secret"), ("a:b", 0o600, "must contain a secret")],
 )
-def test_secret_file_of_no_use_is_refused(tmp_path: Path, content: str, mode: int, what: str) -> None:
+def test_unusable_secret_file_is_refused(tmp_path: Path, content: str, mode: int, what: str) -> None:
     path = tmp_path / "secret"
     path.write_text(content)
     path.chmod(mode)
@@ -356,29 +358,31 @@ def users_file(folder: Path, content: bytes, mode: int = 0o600) -> Path:
         (b"alice:sesame\xff", "not UTF-8"),
     ],
 )
-def test_users_file_of_no_use_is_refused_by_its_line_and_not_shown(tmp_path: Path, content: bytes, what: str) -> None:
+def test_unusable_users_file_is_refused_by_its_line_without_showing_it(
+    tmp_path: Path, content: bytes, what: str
+) -> None:
     with pytest.raises(ServeError, match=what) as refusal:
         read_passwords(users_file(tmp_path, content))
     assert "sesame" not in "".join(traceback.format_exception(refusal.value))
 
 
-def test_users_file_that_others_may_read_is_refused(tmp_path: Path) -> None:
+def test_users_file_readable_by_other_users_is_refused(tmp_path: Path) -> None:
     path = users_file(tmp_path, b"alice:sesame\n", 0o640)
     assert "mode 0600" in refused("--port", "0", "--data-dir", str(tmp_path / "data"), "--sasl-users", str(path))
 
 
-def test_users_by_name(tmp_path: Path) -> None:
+def test_users_authenticate_by_name(tmp_path: Path) -> None:
     content = "# who may\n\nalice:in: wonderland \r\nzoé:#päss\n".encode()
     assert read_passwords(users_file(tmp_path, content)) == {"alice": "in: wonderland ", "zoé": "#päss"}
 
 
 @pytest.mark.parametrize(("scheme", "needs"), [("sasl", "--sasl-users"), ("x509", "--tls-ca")])
-def test_scheme_that_nobody_could_show_cannot_be_required(tmp_path: Path, scheme: str, needs: str) -> None:
+def test_unavailable_scheme_cannot_be_required(tmp_path: Path, scheme: str, needs: str) -> None:
     assert needs in refused("--port", "0", "--data-dir", str(tmp_path / "data"), "--require-auth", scheme)
 
 
 @pytest.mark.parametrize("words", [["--require-auth", "digest"], ["--tls-client-auth", "want"]])
-def test_option_that_means_nothing_is_refused(words: list[str]) -> None:
+def test_meaningless_option_is_refused(words: list[str]) -> None:
     command = [sys.executable, "-m", "distsync", "serve", *words]
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, cwd=ROOT)
     assert done.returncode == 2
@@ -399,7 +403,7 @@ def test_secrets_are_not_in_the_reprs_of_options() -> None:
         ("", 0o600, "must contain USER:BASE64"),
     ],
 )
-def test_super_file_of_no_use_is_refused_and_not_shown(tmp_path: Path, content: str, mode: int, what: str) -> None:
+def test_unusable_super_file_is_refused_without_showing_it(tmp_path: Path, content: str, mode: int, what: str) -> None:
     path = tmp_path / "super"
     path.write_text(content)
     path.chmod(mode)
@@ -408,7 +412,7 @@ def test_super_file_of_no_use_is_refused_and_not_shown(tmp_path: Path, content: 
     assert not content or content not in line
 
 
-def test_port_in_use_is_one_clear_line(tmp_path: Path) -> None:
+def test_port_in_use_prints_one_line(tmp_path: Path) -> None:
     with socket.create_server((LOOPBACK, 0)) as other:
         port = other.getsockname()[1]
         line = refused("--port", str(port), "--data-dir", str(tmp_path / "data"))
@@ -418,11 +422,11 @@ def test_port_in_use_is_one_clear_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1"])
-def test_address_that_others_can_reach_is_refused_unless_allowed(tmp_path: Path, host: str) -> None:
+def test_remote_address_is_refused_unless_allowed(tmp_path: Path, host: str) -> None:
     assert "--allow-remote" in refused("--host", host, "--port", "0", "--data-dir", str(tmp_path))
 
 
-def test_unknown_host_is_one_clear_line(tmp_path: Path) -> None:
+def test_unknown_host_prints_one_line(tmp_path: Path) -> None:
     assert "no.such.host.invalid" in refused("--host", "no.such.host.invalid", "--data-dir", str(tmp_path))
 
 
@@ -466,7 +470,7 @@ def test_compaction_keeps_the_state_and_bounds_the_folder(embedded: EmbeddedProc
         assert (data[:1], stat.version) == (bytes([59]), 60)
 
 
-def test_without_click_it_says_what_to_install() -> None:
+def test_command_without_click_says_what_to_install() -> None:
     hide = "import sys; sys.modules['click'] = None; from distsync.cli import main; sys.exit(main())"
     done = subprocess.run([sys.executable, "-c", hide], capture_output=True, text=True, cwd=ROOT, timeout=PATIENCE)
     assert done.returncode == 1

@@ -1,4 +1,6 @@
-"""The embedded server by itself: one for the user, found or started, and nobody else's taken for it."""
+"""The automatically started server: one per user, found or started, and no other program is mistaken
+for it.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,7 @@ class Home:
         return address
 
     def end(self, pid: int, number: signal.Signals = signal.SIGTERM) -> None:
-        """The process is gone."""
+        """Wait until the process has exited."""
         with suppress(ProcessLookupError):
             os.kill(pid, number)
             os.kill(pid, signal.SIGCONT)
@@ -68,7 +70,7 @@ def is_running(pid: int) -> bool:
 
 
 def servers_of(home: Home) -> list[int]:
-    """All processes that run a server on this user's data."""
+    """Return all processes that run a server on this user's data."""
     found = []
     for entry in Path("/proc").glob("[0-9]*/cmdline"):
         with suppress(OSError):
@@ -101,7 +103,9 @@ def connected(address: ServerAddress, **settings: Any) -> Iterator[KazooClient]:
 
 @contextmanager
 def stranger(answer: Callable[[bytes], bytes]) -> Iterator[int]:
-    """Another program that listens, and answers what it likes to the first bytes of a connection; gives its port."""
+    """Run another program that listens, and sends a fixed reply to the first bytes of a connection;
+    return its port.
+    """
     listening = socket.create_server((LOOPBACK, 0))
 
     def serve() -> None:
@@ -128,13 +132,15 @@ def test_first_call_starts_one_and_the_second_finds_it(home: Home) -> None:
     assert servers_of(home) == [first.pid]
 
 
-def test_none_is_found_where_none_was_started(home: Home) -> None:
+def test_no_server_is_found_if_none_was_started(home: Home) -> None:
     assert find() is None
     eventually(lambda: not servers_of(home))
 
 
 @pytest.mark.slow
-def test_look_for_other_clients_finds_it_and_creates_no_folder(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_search_for_other_clients_finds_the_server_and_creates_no_folder(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert distsync.find_embedded_server() is None
     assert not home.runtime.exists()
     assert not home.state.exists()
@@ -148,7 +154,7 @@ def test_look_for_other_clients_finds_it_and_creates_no_folder(home: Home, monke
     home.runtime.chmod(0o700)
 
 
-def test_fifty_processes_at_once_get_the_same_one(home: Home) -> None:
+def test_fifty_processes_at_once_get_the_same_server(home: Home) -> None:
     code = (
         "import sys; from distsync._server.autostart.find_or_start import find_or_start; sys.stdin.read();"
         "a = find_or_start(); print(a.host, a.port, a.secret, a.pid)"
@@ -167,7 +173,7 @@ def test_fifty_processes_at_once_get_the_same_one(home: Home) -> None:
     assert home.log.count("listening on") == 1
 
 
-def test_threads_at_once_get_the_same_one(home: Home) -> None:
+def test_threads_at_once_get_the_same_server(home: Home) -> None:
     found: list[ServerAddress] = []
     threads = [threading.Thread(target=lambda: found.append(find_or_start())) for _ in range(8)]
     for thread in threads:
@@ -178,20 +184,20 @@ def test_threads_at_once_get_the_same_one(home: Home) -> None:
     assert len(set(found)) == 1
 
 
-def test_files_are_for_this_user_only(home: Home) -> None:
+def test_files_are_private(home: Home) -> None:
     home.start()
     private = [home.address_file, home.state / "secret", home.state / "data" / "address"]
     assert {oct(path.stat().st_mode & 0o777) for path in private} == {"0o600"}
     assert {path.stat().st_mode & 0o777 for path in (home.runtime, home.state, home.state / "data")} == {0o700}
 
 
-def test_address_file_says_where_it_is(home: Home) -> None:
+def test_address_file_contains_the_address(home: Home) -> None:
     address = home.start()
     fields = {"host": LOOPBACK, "port": address.port, "secret": address.secret, "pid": address.pid}
     assert json.loads(home.address_file.read_text()) == fields
 
 
-def test_private_file_is_on_disk_before_it_has_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_private_file_is_on_disk_before_it_is_renamed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sync, file = os.fsync, tmp_path / "secret"
 
     def recorded(number: int) -> None:
@@ -221,7 +227,7 @@ def test_client_without_its_secret_is_refused(home: Home, auth: list[tuple[str, 
             client.get_children("/")
 
 
-def test_server_belongs_to_nobody_and_holds_nothing_of_its_starter(home: Home) -> None:
+def test_server_is_detached_and_keeps_no_files_of_its_starter(home: Home) -> None:
     code = "from distsync._server.autostart.find_or_start import find_or_start; print(find_or_start().pid)"
     starter = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=2 * PATIENCE, cwd=ROOT, check=True
@@ -255,7 +261,7 @@ def test_import_of_startup_loads_no_server(home: Home) -> None:
     assert done.stdout == "[]\n"
 
 
-def test_killed_server_is_replaced_on_its_port_and_clients_come_back_in_their_sessions(home: Home) -> None:
+def test_killed_server_is_replaced_on_its_port_and_clients_resume_their_sessions(home: Home) -> None:
     first = home.start()
     with connected(first) as client:
         session = client.client_id
@@ -270,7 +276,7 @@ def test_killed_server_is_replaced_on_its_port_and_clients_come_back_in_their_se
         assert client.client_id == session
 
 
-def test_stopped_server_removes_its_address_and_leaves_its_port_to_the_next(home: Home) -> None:
+def test_stopped_server_removes_its_address_and_its_successor_reuses_its_port(home: Home) -> None:
     first = home.start()
     home.end(first.pid, signal.SIGTERM)
     assert not home.address_file.exists()
@@ -278,7 +284,7 @@ def test_stopped_server_removes_its_address_and_leaves_its_port_to_the_next(home
 
 
 @pytest.mark.slow
-def test_port_taken_meanwhile_means_another_port_and_the_same_data(home: Home) -> None:
+def test_server_whose_port_was_taken_uses_another_port_with_the_same_data(home: Home) -> None:
     first = home.start()
     with connected(first) as client:
         client.create("/kept", b"data")
@@ -310,7 +316,7 @@ def test_other_runtime_folder_with_the_same_state_finds_the_same_server(
 @pytest.mark.parametrize(
     "content", [b"", b"{", b"[]", b"{}", b'{"host": 1, "port": 2, "secret": 3, "pid": 4}', b"\xff"]
 )
-def test_address_file_without_sense_is_replaced(home: Home, content: bytes) -> None:
+def test_malformed_address_file_is_replaced(home: Home, content: bytes) -> None:
     home.runtime.mkdir(mode=0o700)
     home.address_file.write_bytes(content)
     home.address_file.chmod(0o600)
@@ -325,15 +331,15 @@ def test_stale_address_file_is_replaced(home: Home) -> None:
     assert read_address(home.address_file) == address
 
 
-def test_address_file_that_others_can_read_is_not_believed(home: Home) -> None:
+def test_address_file_readable_by_other_users_is_not_trusted(home: Home) -> None:
     first = home.start()
     home.address_file.chmod(0o644)
     assert read_address(home.address_file) is None
     assert find() == first  # by the file beside the data
 
 
-def test_address_file_that_is_put_there_between_two_looks_is_not_believed(tmp_path: Path) -> None:
-    """Who may rename things in a folder above ours has it read no file but ours."""
+def test_address_file_replaced_between_two_checks_is_not_trusted(tmp_path: Path) -> None:
+    """A user who may rename files in a folder above ours cannot make it read any file but ours."""
     names = ours, theirs = tmp_path / "address", tmp_path / "theirs"
     for path in names:
         write_address(path, ServerAddress(LOOPBACK, 1, path.name))
@@ -349,7 +355,7 @@ def test_address_file_that_is_put_there_between_two_looks_is_not_believed(tmp_pa
     assert read <= {"address"}
 
 
-def test_usual_runtime_folder_that_is_somebody_else_s_is_refused(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_default_runtime_folder_of_another_user_is_refused(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("DISTSYNC_RUNTIME_DIR")
     monkeypatch.delenv("XDG_RUNTIME_DIR")
 
@@ -366,14 +372,14 @@ def test_usual_runtime_folder_that_is_somebody_else_s_is_refused(home: Home, mon
     [lambda asked: b"", lambda asked: b"imok", lambda asked: asked, lambda asked: bytes(32), lambda asked: bytes(4096)],
     ids=["nothing", "imok", "echo", "zeros", "much"],
 )
-def test_other_program_on_the_port_is_not_taken_for_it(home: Home, answer: Callable[[bytes], bytes]) -> None:
+def test_other_program_on_the_port_is_not_mistaken_for_the_server(home: Home, answer: Callable[[bytes], bytes]) -> None:
     home.runtime.mkdir(mode=0o700)
     with stranger(answer) as port:
         write_address(home.address_file, ServerAddress(LOOPBACK, port, "secret", os.getpid()))
         assert find() is None
 
 
-def test_program_that_passes_the_question_on_is_not_taken_for_it(home: Home) -> None:
+def test_relay_on_the_port_is_not_mistaken_for_the_server(home: Home) -> None:
     true = home.start()
 
     def ask_the_true_one(asked: bytes) -> bytes:
@@ -386,17 +392,17 @@ def test_program_that_passes_the_question_on_is_not_taken_for_it(home: Home) -> 
     assert is_alive(true)
 
 
-def test_other_secret_does_not_prove(home: Home) -> None:
+def test_server_with_another_secret_is_not_accepted(home: Home) -> None:
     address = home.start()
     assert not is_alive(ServerAddress(address.host, address.port, "another secret"))
 
 
-def test_program_that_says_nothing_is_given_up(home: Home) -> None:
+def test_silent_program_on_the_port_times_out(home: Home) -> None:
     with socket.create_server((LOOPBACK, 0)) as silent:
         assert not is_alive(ServerAddress(LOOPBACK, silent.getsockname()[1], "secret"), timeout=UNIT)
 
 
-def test_corrupt_journal_is_told_to_who_wanted_the_server(home: Home) -> None:
+def test_corrupt_journal_is_reported_to_the_caller(home: Home) -> None:
     home.end(home.start().pid)
     journal = home.state / "data" / "journal.log"
     journal.write_bytes(b"")
@@ -421,14 +427,14 @@ def test_idle_exit_is_set_by_the_environment(home: Home, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("value", ["soon", "-1", "0", "nan"])
-def test_idle_exit_of_no_use_is_refused(home: Home, monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+def test_invalid_idle_exit_is_refused(home: Home, monkeypatch: pytest.MonkeyPatch, value: str) -> None:
     monkeypatch.setenv("DISTSYNC_IDLE_EXIT", value)
     with pytest.raises(ConfigurationError, match="DISTSYNC_IDLE_EXIT"):
         find_or_start()
 
 
 @pytest.mark.parametrize("name", ["runtime", "state"])
-def test_folder_that_others_may_write_to_is_refused(home: Home, name: str) -> None:
+def test_folder_writable_by_other_users_is_refused(home: Home, name: str) -> None:
     folder = getattr(home, name)
     folder.mkdir()
     folder.chmod(0o777)
@@ -436,14 +442,14 @@ def test_folder_that_others_may_write_to_is_refused(home: Home, name: str) -> No
         find_or_start()
 
 
-def test_folder_that_cannot_be_made_is_refused(home: Home) -> None:
+def test_folder_that_cannot_be_created_is_refused(home: Home) -> None:
     home.state.write_bytes(b"")
     with pytest.raises(ConfigurationError, match="DISTSYNC_STATE_DIR"):
         find_or_start()
 
 
 @pytest.mark.slow
-def test_server_that_is_stopped_is_not_joined_by_a_second_one(home: Home) -> None:
+def test_suspended_server_is_not_replaced_by_a_second_one(home: Home) -> None:
     first = home.start()
     os.kill(first.pid, signal.SIGSTOP)
     with pytest.raises(ServerStartError, match=rf"in use by the server at {first.hosts} \(process {first.pid}\)"):

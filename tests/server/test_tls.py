@@ -1,4 +1,4 @@
-"""TLS: who trusts the certificate is served, who is not trusted is not; and where a server listens."""
+"""TLS: trusted clients are served, others are refused; and the addresses on which a server listens."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def encrypted(certificates: Certificates, tmp_path_factory: pytest.TempPathFacto
 
 @pytest.fixture(scope="module")
 def mutual(certificates: Certificates, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TlsProcess]:
-    """Clients have to show a certificate."""
+    """Require certificates of clients."""
     server = TlsProcess(tmp_path_factory.mktemp("mutual"), certificates, "--tls-ca", str(certificates.authority))
     server.start()
     yield server
@@ -88,7 +88,7 @@ def test_server_in_this_process_ends_with_a_connection_that_has_just_been_closed
             client.close()
 
 
-def test_client_that_does_not_trust_the_certificate_stays_away(
+def test_client_that_does_not_trust_the_certificate_does_not_connect(
     encrypted: TlsProcess, certificates: Certificates
 ) -> None:
     with pytest.raises(ssl.SSLCertVerificationError):
@@ -96,14 +96,14 @@ def test_client_that_does_not_trust_the_certificate_stays_away(
     assert greeting(encrypted.port, ssl.create_default_context(cafile=str(certificates.authority)))
 
 
-def test_client_without_tls_is_shown_out(encrypted: TlsProcess) -> None:
+def test_client_without_tls_is_disconnected(encrypted: TlsProcess) -> None:
     with linked(encrypted.port, greeted=False) as link:
         link.send(bytes(44))
         assert link.at_end()
     assert says(encrypted.port, b"ruok\n\n") == b""
 
 
-def test_connections_count_before_their_handshake_is_over(certificates: Certificates, tmp_path: Path) -> None:
+def test_connections_count_before_their_handshake_is_complete(certificates: Certificates, tmp_path: Path) -> None:
     own = Tls(str(certificates.server), str(certificates.key(certificates.server)))  # type: ignore[arg-type]
     before = "from distsync._server.options import Tls"
     server = TunedProcess(tmp_path, before=before, tls=own, limits={"connections": 10, "handshake_seconds": 60})
@@ -129,7 +129,7 @@ def test_four_letter_word_over_tls(encrypted: TlsProcess, certificates: Certific
             assert link.recv(100) == b"imok"
 
 
-def test_certificate_of_the_client_is_asked_for(mutual: TlsProcess, certificates: Certificates) -> None:
+def test_certificate_of_the_client_is_required(mutual: TlsProcess, certificates: Certificates) -> None:
     trusted = {"ca": str(certificates.authority)}
     own = {"certfile": str(certificates.client), "keyfile": str(certificates.key(certificates.client))}
     with kazoo(mutual, **trusted, **own) as client:
@@ -168,7 +168,7 @@ def refusal(*arguments: str) -> str:
     return done.stderr
 
 
-def test_certificate_of_no_use_is_refused(certificates: Certificates, tmp_path: Path) -> None:
+def test_unusable_certificate_is_refused(certificates: Certificates, tmp_path: Path) -> None:
     other = str(certificates.key(certificates.client))
     data = ("--data-dir", str(tmp_path / "data"))
     assert "for TLS: " in refusal(*data, "--tls-cert", str(certificates.server), "--tls-key", other)
@@ -176,14 +176,12 @@ def test_certificate_of_no_use_is_refused(certificates: Certificates, tmp_path: 
     assert not (tmp_path / "data").exists()
 
 
-def test_tls_alone_does_not_open_the_server_to_other_machines(certificates: Certificates, tmp_path: Path) -> None:
+def test_tls_alone_does_not_allow_remote_clients(certificates: Certificates, tmp_path: Path) -> None:
     words = TlsProcess(tmp_path, certificates).words
     assert "--allow-remote" in refusal("--data-dir", str(tmp_path), "--host", "0.0.0.0", *words)
 
 
-def test_tls_with_certificates_of_clients_may_be_reached_from_other_machines(
-    certificates: Certificates, tmp_path: Path
-) -> None:
+def test_tls_with_client_certificates_allows_remote_clients(certificates: Certificates, tmp_path: Path) -> None:
     server = TlsProcess(tmp_path, certificates, "--tls-ca", str(certificates.authority), "--host", "0.0.0.0")
     server.start()
     server.stop()

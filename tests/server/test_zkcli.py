@@ -1,7 +1,8 @@
-"""Java's zkCli works on the embedded server, and prints what it prints on ZooKeeper: one JVM types the same at both.
+"""Java's zkCli works on the embedded server, and prints the same as on ZooKeeper: one JVM types the
+same at both.
 
-What two servers cannot have in common is made alike: a zxid or session is called after the place in which it came,
-times are left out, and events, which another thread prints, stand by themselves.
+Unavoidable differences are normalized: a zxid or session id is replaced by the place of its first
+occurrence, times are left out, and events, which another thread prints, are compared separately.
 """
 
 from __future__ import annotations
@@ -171,7 +172,7 @@ CONNECTED = "state:SyncConnected type:None"
 
 
 class Shell:
-    """zkCli, typed into. It knows one server at a time."""
+    """An interactive zkCli, connected to one server at a time."""
 
     def __init__(self, server: ServerProcess) -> None:
         command = ["java", *FLAGS, "-cp", ZooKeeperProcess.classpath(), MAIN, "-server", server.hosts]
@@ -181,7 +182,7 @@ class Shell:
         self.wait_for(CONNECTED)
 
     def type(self, line: str) -> list[str]:
-        """All that it prints."""
+        """Type a command; return its output."""
         assert self._process.stdin
         self._process.stdin.write(f"{line}\nversion\n")
         self._process.stdin.flush()
@@ -197,7 +198,7 @@ class Shell:
                 yield line.rstrip()
 
     def connect(self, server: ServerProcess) -> None:
-        """Its events begin anew, and what it printed before is over."""
+        """Connect to another server, and forget earlier events and output."""
         self.events.clear()
         self.type(f"connect {server.hosts}")
         self.wait_for(CONNECTED)
@@ -228,7 +229,7 @@ def shell(both: tuple[ServerProcess, ...]) -> Iterator[Shell]:
 
 
 def session(shell: Shell, server: ServerProcess, left_out: tuple[str, ...]) -> Iterator[str]:
-    """The commands, each with what it prints; then the events, in the order of their connection."""
+    """Type the commands; return each with its output, then the events of each connection."""
     shell.connect(server)
     lines = (NODES + ACLS + QUOTAS + WATCHES + OTHERS).split("\n")
     for line in (each for each in lines if each and each not in left_out):
@@ -240,7 +241,9 @@ def session(shell: Shell, server: ServerProcess, left_out: tuple[str, ...]) -> I
 
 
 def alike(printed: Iterator[str]) -> list[str]:
-    """Each hexadecimal number is called after the place in which it came; children and identities come in no order."""
+    """Replace each hexadecimal number by the place of its first occurrence; sort children and
+    identities.
+    """
     names: dict[str, str] = {}
 
     def name(found: re.Match[str]) -> str:
@@ -253,7 +256,7 @@ def alike(printed: Iterator[str]) -> list[str]:
     return [one(line) for line in printed]
 
 
-def test_zkcli_prints_the_same_on_both(shell: Shell, both: tuple[ServerProcess, ...]) -> None:
+def test_zkcli_prints_the_same_on_both_servers(shell: Shell, both: tuple[ServerProcess, ...]) -> None:
     left_out = HALF if both[1].version >= (3, 9) else ()
     embedded, zookeeper = (alike(session(shell, server, left_out)) for server in both)
     assert embedded == zookeeper
