@@ -1,7 +1,7 @@
-"""What distsync's own protocols have to stand: one scenario for each primitive.
+"""Scenarios for distsync's own protocols, one for each primitive.
 
-Rules for these files: a scenario builds processes and threads out of the world's seed, plays them to the end, and
-says what must hold. It uses protocols as the faces do.
+A scenario creates processes and threads from the world's seed, runs them to the end, and checks
+what must hold. It uses protocols as the public objects do: the threads of a process share one core.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""acquire_all: several locks in one order, all or none, whatever ends the call.
+"""acquire_all: several locks in one order, all or none, however the call ends.
 
-Rules for this file: the loop is that of _objects/acquire_all.py, over the cores that the faces use; each step of it
+The loop is that of _objects/acquire_all.py, on the cores that the public objects use; each step
 that waits is a call of its own, as there.
 """
 
@@ -20,13 +20,13 @@ from distsync._protocols.locks.lock import Grant, LockCore
 from distsync._protocols.locks.shared_lock import ReadSnapshot
 from distsync.errors import DistsyncError, LockLostError, NotHeldError
 
-#: In the order of their paths: two locks, and between them one that is shared.
+#: In the order of their paths: two locks, and a shared lock between them.
 LOCKS = (f"{ROOT}/lock/a", shared_lock.PATH, f"{ROOT}/zlock/z")
 
 
 @dataclass(frozen=True)
 class Part:
-    """One of the locks, as one thread uses it: a Lock, or a side of a SharedLock."""
+    """One of the locks, as used by one thread: a Lock, or a side of a SharedLock."""
 
     process: SimProcess
     owner: object
@@ -46,7 +46,7 @@ class Part:
 
     @property
     def grant(self) -> Grant | None:
-        """By which this thread holds."""
+        """The grant by which this thread holds the lock."""
         core = self.core
         if self.what == "reader":
             share = core.share_of(self.owner)
@@ -61,17 +61,17 @@ class Part:
 
     @property
     def depth(self) -> int:
-        """How often this thread holds it."""
+        """How many times this thread holds the lock."""
         if self.what == "reader":
             return int(self.core.depth(self.owner))
         return int(self.core.depth) if self.grant is not None else 0
 
     def _is_owned(self) -> bool:
-        """As of an RLock; a reader's depth is the core's own affair."""
+        """As RLock's; a reader's depth is kept by the core."""
         return self.what != "reader" and self.grant is not None and not self.grant.loss.fired
 
     async def acquire(self, timeout: float | None) -> bool:
-        """As an RLock's."""
+        """As RLock's."""
         if self._is_owned():
             self.core.depth += 1
             return True
@@ -99,7 +99,9 @@ class Part:
 
 
 async def acquire_all(world: Simulation, parts: list[Part], timeout: float | None) -> bool:
-    """False: not in time. Whatever else ends it is raised; none is held more than before then."""
+    """Acquire all locks. Return False at the deadline. After any exception, no lock is held more often
+    than before.
+    """
     deadline = None if timeout is None else world.now + timeout
     begun: list[tuple[Part, Any, object]] = []
     try:
@@ -120,7 +122,7 @@ async def acquire_all(world: Simulation, parts: list[Part], timeout: float | Non
 
 
 async def release_all(parts: list[Part]) -> None:
-    """The last one first; what one raises does not keep the others."""
+    """Release in reverse order; an exception of one does not prevent the others."""
     before = [part.standing for part in parts]
     failed: list[DistsyncError] = []
     try:
@@ -138,14 +140,14 @@ async def release_all(parts: list[Part]) -> None:
 
 
 def drawn(world: Simulation, process: SimProcess, owner: object) -> list[Part]:
-    """Two or three of the locks, in the order of their paths, in whatever order the thread names them."""
+    """Draw two or three of the locks, in the order of their paths, whatever order the thread gives."""
     named = world.rng.sample(LOCKS, world.rng.choice((2, 2, 3)))
     sides = {path: world.rng.choice(("reader", "writer")) if path == shared_lock.PATH else "lock" for path in named}
     return [Part(process, owner, path, sides[path]) for path in sorted(named)]
 
 
 async def thread(world: Simulation, process: SimProcess) -> None:
-    """Takes some locks together some times; at times it holds the first of them already."""
+    """Take some locks together several times, at times already holding the first of them."""
     owner = object()
     for _ in range(world.rng.randint(1, 2)):
         parts = drawn(world, process, owner)
@@ -156,7 +158,7 @@ async def thread(world: Simulation, process: SimProcess) -> None:
 
 
 async def within(world: Simulation, parts: list[Part]) -> None:
-    """All together, while the first one is held anyhow."""
+    """Take all together while the first one is held."""
     first = parts[0]
     if not await first.acquire(None):
         return
@@ -184,7 +186,7 @@ async def together(world: Simulation, parts: list[Part]) -> None:
 
 
 def none_is_kept(world: Simulation, parts: list[Part], before: list[int]) -> None:
-    """What a call that failed leaves held is what was held before, if it was not lost."""
+    """Check that a failed call leaves held exactly what was held before, unless lost."""
     kept = [part.path for part, was in zip(parts, before, strict=True) if part.depth > was]
     if kept:
         world.fail(f"a call that failed keeps {kept}")
@@ -207,7 +209,7 @@ def tag(part: Part) -> str:
 
 
 def granted(world: Simulation, parts: list[Part]) -> None:
-    """It is noted at the moment when the call returns."""
+    """Record the grant at the moment when the call returns."""
     for part in parts:
         grant = part.grant
         if grant is not None:
@@ -218,7 +220,7 @@ def granted(world: Simulation, parts: list[Part]) -> None:
 
 
 async def let_go(world: Simulation, parts: list[Part]) -> None:
-    """A loss is told of at the release, and never without a reason. Who has acquired anew since has only that."""
+    """Complete an interrupted release."""
     try:
         await release_all(parts)
     except (LockLostError, NotHeldError) as error:
@@ -227,7 +229,7 @@ async def let_go(world: Simulation, parts: list[Part]) -> None:
 
 
 def all_is_let_go(world: Simulation) -> None:
-    """No process that lives believes that it holds, or waits."""
+    """Check that no live process believes that it holds a lock, or waits."""
     for process in world.processes.values():
         busy = [path for path, core in process.shared.items() if process.alive and not core.idle]
         if busy:
@@ -235,7 +237,7 @@ def all_is_let_go(world: Simulation) -> None:
 
 
 def run(world: Simulation) -> None:
-    """Whoever takes them in one order waits in no circle; the world says so if somebody sleeps for ever."""
+    """A common order prevents deadlocks; the world reports threads that never wake."""
     world.checks += [Exclusion(path) for path in LOCKS if path != shared_lock.PATH]
     world.checks += [shared_lock.ReadersOrWriter(), shared_lock.OneKindHolds()]
     world.checks += [NothingLeft(f"{path}/") for path in LOCKS]

@@ -1,7 +1,7 @@
-"""Cell: no change of one is lost by that of another, and who reads sees all that was written before.
+"""Cell: no concurrent change is lost, and a reader sees all that was written before.
 
-Rules for this file: threads use one core a process, as the face does. Each process has a place of its own in the data,
-as the elements of an Array and the keys of a dict are.
+Each process has a place of its own in the data, like the elements of an Array and the keys of a
+dict.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from simulation.scenarios.common import (
 from distsync._protocols.state.atomic_bytes import CellCore
 from distsync.errors import OutcomeUnknownError
 
-#: No place is changed beyond this: who finds it reached wants no change.
+#: Maximum value of a place: a change that finds it there makes none.
 MAX_VALUE = 3
 
 PATH = f"{ROOT}/shared/c"
@@ -37,7 +37,7 @@ def core_of(process: SimProcess) -> CellCore:
 
 
 def adding(place: str) -> Any:
-    """Adds one to a place, but not beyond MAX_VALUE."""
+    """Add one to a place, up to MAX_VALUE."""
 
     def change(data: bytes) -> bytes | None:
         values = json.loads(data)
@@ -49,7 +49,7 @@ def adding(place: str) -> Any:
 
 
 def count(world: Simulation, place: str) -> int:
-    """How often a place was changed for sure."""
+    """Return how many times a place was certainly changed."""
     return len([record for record in world.history.events("changed") if record.place == place])
 
 
@@ -66,7 +66,7 @@ async def changer(world: Simulation, process: SimProcess, place: str) -> None:
 
 
 async def reader(world: Simulation, process: SimProcess) -> None:
-    """Reads, or asks for a change and then wants none: what it is shown is no older than the call."""
+    """Read, or request a change that then makes none: the data are no older than the call."""
     core = core_of(process)
     for _ in range(world.rng.randint(1, 4)):
         least, shown = min(MAX_VALUE, count(world, "shared")), list[bytes]()

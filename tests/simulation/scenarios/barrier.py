@@ -1,7 +1,6 @@
-"""Barrier: nobody passes before all have arrived, all pass or none, and each has another index.
+"""Barrier: no party passes before all have arrived, all pass or none, and each has another index.
 
-Rules for this file: threads use one core a process, as the faces do. What became of a barrier is judged by the
-server's tree: who stood in the line is known by the data of his znode, which names the call.
+The server's tree determines what became of a barrier: the data of a waiter's znode names the call.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from distsync.errors import BrokenBarrierError, OutcomeUnknownError
 
 PATH = f"{ROOT}/barrier/b"
 
-#: Who waits longer breaks the barrier: others have died, or do not come.
+#: A party that waits longer breaks the barrier: others have exited, or do not come.
 PATIENCE_S = 30.0
 
 
@@ -37,7 +36,7 @@ class Party:
         self.core = process.local(PATH, lambda: BarrierCore(PATH, parties, receipts(process)))
 
     async def meet(self, name: str, turns: int, patient: bool) -> None:
-        """Meets others some times."""
+        """Wait at the barrier several times."""
         world = self.world
         for turn in range(turns):
             await Run(work(world) if patient or world.rng.random() < 0.7 else a_long_while(world))
@@ -55,7 +54,7 @@ class Party:
                 world.record("acted badly", call=call)
 
     def act(self, call: str) -> Coroutine[Any, Any, None]:
-        """The action: it takes a while, and may fail."""
+        """The action, which takes a while, and may fail."""
         return self._act(call, self.world.rng.random() < 0.1)
 
     async def _act(self, call: str, badly: bool) -> None:
@@ -65,7 +64,7 @@ class Party:
             raise LookupError(call)
 
     async def meddle(self, times: int) -> None:
-        """Resets and breaks it."""
+        """Reset and break the barrier."""
         world = self.world
         for _ in range(times):
             await Run(work(world))
@@ -79,7 +78,7 @@ class Party:
 
 
 async def a_long_while(world: Simulation) -> None:
-    """Long enough for the others to see who has gone."""
+    """Wait long enough for the others to notice departures."""
     await Wait(limit=world.rng.randint(0, 20))
 
 

@@ -1,6 +1,7 @@
-"""Departures: who leaves a barrier on purpose, as a cancelled task does, breaks it for nobody; he may come again.
+"""Departures: a party that leaves a barrier on purpose, as a cancelled task does, breaks it for no
+other, and may come again.
 
-Rules for this file: as barrier.py, by whose truth it is judged; nobody but a fault gives a cause to break it.
+Judged like barrier.py; only a fault gives a reason to break the barrier.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from distsync.errors import BrokenBarrierError
 
 
 async def meet(world: Simulation, process: SimProcess, passing: BarrierOracle, name: str, turns: int) -> None:
-    """Meets others some times; comes again when he has left without passing."""
+    """Wait at the barrier several times; again after leaving without passing."""
     core = process.local(PATH, lambda: BarrierCore(PATH, passing.parties, receipts(process)))
     for turn in range(turns):
         await Run(work(world))
@@ -31,7 +32,7 @@ async def meet(world: Simulation, process: SimProcess, passing: BarrierOracle, n
 
 
 async def has_met(world: Simulation, core: BarrierCore, passing: BarrierOracle, call: str) -> bool:
-    """Whether he need not come again."""
+    """Return whether the call passed."""
     world.record("arrives", call=call, until_ms=world.now_ms + PATIENCE_S * 1000, knows=core.generation)
     try:
         index = await Run(core.wait(json.dumps(call).encode(), on_cancel_leave=True), PATIENCE_S)
@@ -45,7 +46,7 @@ async def has_met(world: Simulation, core: BarrierCore, passing: BarrierOracle, 
 
 
 async def unsettle(world: Simulation, tasks: list[Task], times: int) -> None:
-    """Makes some of them leave, wherever they are in their call."""
+    """Make some calls leave, at any point."""
     for _ in range(times):
         await Run(work(world))
         task = world.rng.choice(tasks)

@@ -1,11 +1,12 @@
-"""What the server's tree says of a barrier: who stands there, whom it let pass, since when it is broken.
+"""Judgment of a barrier by the server's tree: its waiters, those it let pass, and since when it is
+broken.
 
-Rules for this file: it judges by the znodes and by what the threads recorded; of the barrier's data it reads only
-whether it is broken, the number of the generation, and up to which place in the line a reset has sent away. The data
-of a znode in the line is the call (JSON) that stands there.
+It uses the znodes and what the threads recorded; of the barrier's data only whether it is broken,
+the generation, and the position up to which a reset has removed waiters. The data of a waiter's
+znode is the call (JSON).
 
-A reset sends away all who stand before its mark. Once the mark has vanished, that is what the data says of it: whoever
-else stood there may go either way.
+A reset removes all waiters before its mark. Once the mark is gone, the data decides: other waiters
+may go either way.
 """
 
 from __future__ import annotations
@@ -20,17 +21,18 @@ from simulation.engine.transcript import Record
 
 from distsync._protocols.steps import Create, Together
 
-#: In this time who sleeps is told of what a change of the barrier's znode says.
+#: Maximum time until a sleeping waiter is notified of a change of the barrier's znode.
 PROMPT_MS = 3_000
-#: In this time who sleeps has seen by himself that somebody has gone: half a session time-out, and some more.
+#: Maximum time until a sleeping waiter notices a departure by itself: half a session timeout, and a
+#: margin.
 LOOK_MS = 8_000
-#: In this time who arrives has surely seen who stood there before.
+#: Maximum time until an arriving party has seen the earlier waiters.
 ARRIVING_MS = 1_000
 
 
 @dataclass
 class WaiterNode:
-    """One znode in the line, as long as it stands."""
+    """A waiter's znode, while it exists."""
 
     name: str
     call: str
@@ -56,7 +58,9 @@ class WaiterNode:
 
 @dataclass(frozen=True)
 class PendingBreak:
-    """A call that gave up, of this turn, has to break the barrier, whatever became of its connection."""
+    """A call of this turn that gave up, and must break the barrier, whatever happened to its
+    connection.
+    """
 
     call: str
     process: str
@@ -66,7 +70,7 @@ class PendingBreak:
 
 
 class BarrierOracle(Check):
-    """Judges each change of the barrier, and what each call is told of it."""
+    """Judges each change of the barrier, and the result of each call."""
 
     def __init__(self, path: str, parties: int, acts: bool, leaves: bool = False) -> None:
         self.path = path
@@ -92,7 +96,7 @@ class BarrierOracle(Check):
         """In which turn each call arrived."""
         self.debts: list[PendingBreak] = []
 
-    # --- what the threads say
+    # --- events of the threads
 
     def see(self, world: Simulation, record: Record) -> None:
         say = getattr(self, f"_{record.event.replace(' ', '_')}", None)
@@ -144,23 +148,26 @@ class BarrierOracle(Check):
             world.fail(f"{record.task} has broken the barrier, and it was not broken since")
 
     def _judge_time(self, world: Simulation, record: Record) -> None:
-        """Who sleeps is told soon."""
+        """Check that sleeping waiters are notified soon."""
         stays = [stay for stay in (*self.line.values(), *self.gone.values()) if stay.call == record.call]
         for stay in stays if unhurt(world, record) else ():
             for since_ms, most_ms in ((stay.told_ms, PROMPT_MS), (stay.alone_ms, LOOK_MS)):
                 if since_ms is not None and record.at_ms - since_ms > most_ms:
                     world.fail(f"{record.call} slept for {record.at_ms - since_ms} ms at a barrier that was broken")
 
-    # --- what is owed by those who gave up
+    # --- calls that gave up
 
     @property
     def turn(self) -> tuple[int, int]:
-        """Another one whenever the barrier opens, is reset, or breaks."""
+        """Number that changes when the barrier opens, is reset, or breaks."""
         return max(0, self.generation), self.breaks
 
     def _note_debt(self, world: Simulation, record: Record) -> None:
-        """Who never stood there, and does not know the turn that is missed by him, need not break it; nor who was taken
-        out behind as many as it takes, be his time over or not."""
+        """Note that a call must break the barrier.
+
+        A call that never enqueued, and does not know the turn that misses it, need not break it;
+        nor one that was removed behind enough others, whether its time is over or not.
+        """
         call, turn = record.call, self.turns[record.call]
         stays = [stay for stay in (*self.line.values(), *self.gone.values()) if stay.call == call]
         in_time = record.at_ms < self.arrived[call].until_ms
@@ -173,7 +180,7 @@ class BarrierOracle(Check):
             self.debts.append(PendingBreak(call, record.process, turn, unheard))
 
     def _unpaid(self, world: Simulation, process: str) -> list[str]:
-        """Whose session has ended before he heard that he stood there cannot know it any more."""
+        """A call whose session ended before it learned that it was enqueued cannot know it any more."""
         live = world.server.engine.sessions
         self.debts = [
             debt
@@ -183,7 +190,9 @@ class BarrierOracle(Check):
         return [debt.call for debt in self.debts if debt.process == process]
 
     def _judge_anew(self, world: Simulation, stay: WaiterNode) -> None:
-        """Who gives up and comes anew finds it broken, as do those who come later in his process."""
+        """A call that follows one that gave up finds the barrier broken, as do later calls of its
+        process.
+        """
         record = self.arrived[stay.call]
         earlier = [call for call in self._unpaid(world, record.process) if self.done[call].at_ms < record.at_ms]
         if earlier:
@@ -195,7 +204,7 @@ class BarrierOracle(Check):
             if process.alive and unpaid:
                 world.fail(f"{unpaid} gave up, and the barrier was not broken by it")
 
-    # --- what the server says
+    # --- changes in the server's tree
 
     def changed(self, world: Simulation) -> None:
         node = world.server.engine.tree.node(self.path)
@@ -244,14 +253,14 @@ class BarrierOracle(Check):
         self._is_new()
 
     def _is_new(self) -> None:
-        """Nothing of what was before counts."""
+        """Nothing of the previous state counts."""
         self.stragglers = False
         self.acted.clear()
         self.owing = None
         self.full_ms = -1
 
     def _is_unmarked(self, world: Simulation, mark: str, resetter: Record, after: int) -> None:
-        """The mark is gone, and neither the data nor another mark says what it said."""
+        """Return whether the mark is gone, and neither the data nor another mark replaces it."""
         if unhurt(world, resetter) and all(each.kind != "intruder" for each in world.faults.injected):
             world.fail(f"{mark} has gone unread")
         for stay in (*self.line.values(), *self.gone.values()):
@@ -262,7 +271,7 @@ class BarrierOracle(Check):
                 self.stragglers = True
 
     def group(self) -> list[WaiterNode]:
-        """Those who stand there and were not sent away, first one first, as many as it takes."""
+        """Return the first waiters that were not removed by a reset, as many as the barrier takes."""
         standing = [stay for stay in self.line.values() if not stay.sent_away]
         return sorted(standing, key=lambda stay: stay.number)[: self.parties]
 
@@ -313,7 +322,9 @@ class BarrierOracle(Check):
             world.fail("the barrier is broken, and nobody had a cause to break it")
 
     def _has_cause(self, world: Simulation) -> bool:
-        """Without a fault: somebody aborts, or a call that counts has no more time or acts badly."""
+        """Without a fault, only an abort, or a call that timed out or whose action failed, may break
+        the barrier.
+        """
         sent_away = {stay.call for stay in (*self.line.values(), *self.gone.values()) if stay.sent_away}
         inside = [call for call in self.arrived if call not in self.done and call not in sent_away]
         failed = {record.call for record in world.history.events("acts") if record.badly}
@@ -322,7 +333,7 @@ class BarrierOracle(Check):
         return bool(late or failed.intersection(inside) or aborting or self.stragglers)
 
     def _leave(self, world: Simulation, left: list[WaiterNode]) -> None:
-        """Somebody has gone who did not pass: those who counted on him may not pass any more."""
+        """A waiter left without passing: those that counted on it may not pass any more."""
         for gone in left:
             for stay in self.line.values():
                 if gone.name in stay.counted_on and world.now_ms - stay.since_ms > ARRIVING_MS and not gone.sent_away:
@@ -342,7 +353,7 @@ class BarrierOracle(Check):
         self._judge_debts(world)
 
     def _judge_fullness(self, world: Simulation) -> None:
-        """Where all are, somebody opens or breaks it soon."""
+        """When all parties are there, one of them opens or breaks the barrier soon."""
         group = self.group()
         full = len(group) == self.parties and not self.broken
         if self.full_ms >= 0 and world.now_ms - self.full_ms > LOOK_MS and not world.faults.injected:
@@ -354,22 +365,24 @@ class BarrierOracle(Check):
 
 
 def number_of(name: str) -> int:
-    """The sequence number at the end."""
+    """Return the sequence number at the end of a name."""
     return int(name[-10:])
 
 
 def unhurt(world: Simulation, record: Record) -> bool:
-    """Whether no fault has struck this process."""
+    """Return whether no fault has hit this process."""
     return world.faults.spared(record.process)
 
 
 def only_interrupts(world: Simulation) -> bool:
-    """Whether nothing worse than Ctrl-C has struck."""
+    """Return whether nothing worse than Ctrl-C has hit this process."""
     return all(each.kind == "interrupt" for each in world.faults.injected)
 
 
 def should_break(world: Simulation, gone: WaiterNode, arrived: dict[str, Record]) -> bool:
-    """Whether this one was interrupted when it knew already that it stood there, and nothing else has happened."""
+    """Return whether this call was interrupted while it knew that it was enqueued, and nothing else
+    happened.
+    """
     record = arrived[gone.call]
     at = [at for task, at in world.interrupts if task.name == record.task]
     creating = any(isinstance(step, Together) and isinstance(step.requests[0], Create) for step in at)

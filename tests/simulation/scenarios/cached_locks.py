@@ -1,7 +1,7 @@
-"""Kept locks: as the locks, with processes that keep, that try, look, break and ask; and one that others wait for.
+"""Cached locks: as the locks, with processes that cache, try, look, delete and request revocation; and
+one that others wait for.
 
-Rules for this file: threads use one core a process, as the faces do; a third of their calls goes past the driver, as
-theirs do where the lock is kept.
+A third of the calls bypasses the driver, as the fast path does for a cached lock.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from distsync.errors import DeadlineError, LockLostError, NotHeldError
 
 PATH = f"{ROOT}/lock/k"
 KEEP = 0.1
-#: As good as without end, and at its end before a schedule is: somebody who was cut off never asked.
+#: Practically infinite, but over before a schedule ends: a contender that was cut off never asked.
 LONG = 15.0
-#: What is kept goes at the latest after so long (seconds), if nobody comes.
+#: Seconds after which a cached lock is released at the latest if no other process asks.
 MAX_CACHED_S = 2 * KEEP + 0.1
 
 
@@ -51,7 +51,7 @@ def data_of(linger: float) -> bytes:
 
 
 async def take(world: Simulation, process: SimProcess, owner: object, linger: float, timeout: float | None) -> bool:
-    """As the faces do: at once where it is kept, and else by the protocol."""
+    """Acquire as the public objects do: at once from the cache, otherwise by the protocol."""
     core = core_of(process)
     kept = core.cached
     if (
@@ -68,7 +68,7 @@ async def take(world: Simulation, process: SimProcess, owner: object, linger: fl
 
 
 async def let_go(world: Simulation, process: SimProcess, owner: object, linger: float) -> None:
-    """A loss is told of at the release, and never without a reason."""
+    """A loss is reported at the release, and always with a reason."""
     core, grant = core_of(process), core_of(process).grant
     quick = grant is not None and core.owner is owner and world.rng.random() < 0.6
     if linger and quick and grant is not None and process.is_proven(grant.place.session_id) and core.release_to_cache():
@@ -96,7 +96,7 @@ async def hold(world: Simulation, process: SimProcess, owner: object, linger: fl
 
 
 async def thread(world: Simulation, process: SimProcess, linger: float, depth: int) -> None:
-    """Takes the lock some times, mostly soon again, at times after it has gone."""
+    """Take the lock several times, mostly soon again, at times after its eviction."""
     owner = object()
     for _ in range(world.rng.randint(1, 5)):
         if await take(world, process, owner, linger, maybe_timeout(world)):
@@ -109,7 +109,7 @@ async def pause(world: Simulation) -> None:
 
 
 class HolderOracle(Check):
-    """Who holds, by what the tasks say: for those who look."""
+    """The holder according to the tasks, for those that look."""
 
     def __init__(self) -> None:
         self.holding: set[str] = set()
@@ -122,13 +122,13 @@ class HolderOracle(Check):
 
 
 async def looker(world: Simulation, process: SimProcess) -> None:
-    """Looks whether it is held; at times breaks it, or asks for it."""
+    """Look whether the lock is held; at times delete its znode, or request it."""
     core = core_of(process)
     for _ in range(world.rng.randint(1, 4)):
         await Run(pause(world))
         what = world.rng.random()
         if what < 0.7:
-            with suppress(DeadlineError):  # no server is there
+            with suppress(DeadlineError):  # no server is available
                 await Run(core.locked(), world.rng.choice((None, 0.0, 2.0)))
         elif what < 0.85:
             break_it(world)
@@ -137,7 +137,7 @@ async def looker(world: Simulation, process: SimProcess) -> None:
 
 
 def break_it(world: Simulation) -> None:
-    """Somebody deletes the znode of whoever holds or keeps."""
+    """Delete the znode of the process that holds or caches the lock."""
     names = [path.rpartition("/")[2] for path in world.leftovers() if path.startswith(f"{PATH}/")]
     for first in wait_queue.in_order(names)[:1]:
         stat = world.external_client(steps.Exists(f"{PATH}/{first.name}"))
@@ -147,7 +147,7 @@ def break_it(world: Simulation) -> None:
 
 
 async def ask(world: Simulation) -> None:
-    """A holder is asked, and after a while it is taken from him."""
+    """Request revocation, and revoke after a while."""
     try:
         asked = await Run(revocation.request_revocation(PATH))
         left = await Run(revocation.still_held(asked), 0.4)
@@ -177,11 +177,11 @@ def run(world: Simulation, depth: int) -> None:
     finish(world)
 
 
-# Truth: what those see who look while one process keeps
+# What other processes see while one process caches the lock
 
 
 async def keeper(world: Simulation, process: SimProcess, over: list[bool]) -> None:
-    """Holds it again and again, all the time that others try."""
+    """Acquire again and again, as long as the others try."""
     owner = object()
     while not over:
         if await take(world, process, owner, KEEP, None):
@@ -194,7 +194,7 @@ async def gap(world: Simulation) -> None:
 
 
 async def waiter(world: Simulation, process: SimProcess, over: list[bool]) -> None:
-    """However often the other one takes it again, he has his turn."""
+    """A waiter is served, however often the other process acquires again."""
     await Run(pause(world))
     owner = object()
     try:
@@ -206,7 +206,7 @@ async def waiter(world: Simulation, process: SimProcess, over: list[bool]) -> No
 
 
 async def trier(world: Simulation, process: SimProcess, over: list[bool]) -> None:
-    """Without waiting he has it one day, for it is free most of the time."""
+    """A non-blocking attempt succeeds eventually, because the lock is free most of the time."""
     owner = object()
     try:
         while not await Run(core_of(process).acquire(owner, b"{}", False), 0.0):
@@ -217,7 +217,9 @@ async def trier(world: Simulation, process: SimProcess, over: list[bool]) -> Non
 
 
 def play_fair(world: Simulation) -> None:
-    """One process takes the lock again and again, and keeps it; another one waits, or tries: nobody starves."""
+    """One process acquires and caches the lock repeatedly; another one waits, or tries: neither
+    starves.
+    """
     world.checks += [Exclusion("lock"), NothingLeft(f"{PATH}/")]
     over: list[bool] = []
     others = waiter if world.rng.random() < 0.5 else trier
@@ -228,7 +230,7 @@ def play_fair(world: Simulation) -> None:
     finish(world)
 
 
-# What is idle is free: for who tries, and for who looks
+# An idle cached lock is free: for an attempt, and for a look
 
 
 async def once(world: Simulation, process: SimProcess, kept: list[bool]) -> None:
@@ -240,7 +242,7 @@ async def once(world: Simulation, process: SimProcess, kept: list[bool]) -> None
 
 
 async def finder(world: Simulation, process: SimProcess, kept: list[bool], how: str, found: list[bool]) -> None:
-    """Looks, or tries, once it is released for good. Whether it was free goes to ``found``."""
+    """Look, or try, after the last release. Whether it was free is appended to ``found``."""
     owner, core = object(), core_of(process)
     while not kept:
         await Run(pause(world))
@@ -255,7 +257,7 @@ async def finder(world: Simulation, process: SimProcess, kept: list[bool], how: 
 
 
 def play_idle(world: Simulation) -> None:
-    """Whoever tries has it, and whoever looks sees it free; of several who try at the same time one has it."""
+    """An attempt succeeds and a look sees it free; of several concurrent attempts one succeeds."""
     world.checks += [Exclusion("lock"), NothingLeft(f"{PATH}/")]
     kept: list[bool] = []
     found: list[bool] = []

@@ -1,6 +1,5 @@
-"""Kept readers: shared locks whose readers keep, beside writers, and processes that try, look, break and ask.
-
-Rules for this file: threads use one core a process, as the faces do.
+"""Cached readers: shared locks whose readers are cached, next to writers, and processes that try,
+look, delete and request revocation.
 """
 
 from __future__ import annotations
@@ -35,12 +34,14 @@ from distsync._protocols.locks.cache_revocation import holders_and_waiters
 from distsync._protocols.locks.shared_lock import SharedCore
 from distsync.errors import DeadlineError, LockLostError, NotHeldError, UpgradeError
 
-#: What others do is seen in a copy of the line when its event has come.
+#: A copy of the queue shows changes by others when the event has arrived.
 EVENT_MS = 100
 
 
 class Holding(Check):
-    """Who holds which side, by what the tasks say: for those who look. ``ended`` counts the releases."""
+    """The holders of each side according to the tasks, for those that look. ``ended`` counts the
+    releases.
+    """
 
     def __init__(self) -> None:
         self.records: dict[tuple[str, str], Record] = {}
@@ -55,13 +56,13 @@ class Holding(Check):
             self.ended += 1
 
     def surely(self, world: Simulation, since_ms: int = 0) -> set[str]:
-        """The sides that are held, for so long."""
+        """Return the sides that were held during this time."""
         until_ms = world.now_ms - since_ms
         return {what for (_, what), each in self.records.items() if each.at_ms <= until_ms and holds(world, each)}
 
 
 async def let_go(world: Simulation, core: SharedCore, owner: object, what: str, linger: float) -> None:
-    """A loss is told of at the release, and never without a reason."""
+    """A loss is reported at the release, and always with a reason."""
     world.record("released", what=what)
     try:
         await Run((core if what == "reader" else core.writer).release(owner, linger > 0))
@@ -82,7 +83,7 @@ async def take(
 
 
 async def reads(world: Simulation, core: SharedCore, owner: object, linger: float) -> None:
-    """Reads, deeper at times; never becomes a writer."""
+    """Read, at times recursively; never become a writer."""
     if not await take(world, core, owner, "reader", linger, maybe_timeout(world)):
         return
     try:
@@ -109,7 +110,7 @@ async def upgrade(world: Simulation, core: SharedCore, owner: object) -> None:
 
 
 async def writes(world: Simulation, core: SharedCore, owner: object, linger: float) -> None:
-    """Writes; at times reads on."""
+    """Write; at times read on."""
     if not await take(world, core, owner, "writer", linger, maybe_timeout(world)):
         return
     reading = False
@@ -130,7 +131,7 @@ async def writes(world: Simulation, core: SharedCore, owner: object, linger: flo
 
 
 async def thread(world: Simulation, process: SimProcess, linger: float, share: float) -> None:
-    """Reads mostly, soon again mostly, at times after it has gone."""
+    """Mostly read, mostly soon again, at times after an eviction."""
     owner, core = object(), of(process)
     for _ in range(world.rng.randint(1, 6)):
         await (writes if world.rng.random() < share else reads)(world, core, owner, linger)
@@ -138,13 +139,13 @@ async def thread(world: Simulation, process: SimProcess, linger: float, share: f
 
 
 async def looker(world: Simulation, process: SimProcess, holding: Holding) -> None:
-    """Looks who holds it; at times breaks it, or asks for it."""
+    """Look at the holders; at times delete a znode, or request revocation."""
     core = of(process)
     for _ in range(world.rng.randint(1, 4)):
         await Run(pause(world))
         what = world.rng.random()
         if what < 0.6:
-            with suppress(DeadlineError):  # no server is there
+            with suppress(DeadlineError):  # no server is available
                 await look(world, core, holding, world.rng.choice((None, None, 0.0, 2.0)))
         elif what < 0.8:
             break_one(world)
@@ -153,7 +154,7 @@ async def looker(world: Simulation, process: SimProcess, holding: Holding) -> No
 
 
 async def look(world: Simulation, core: SharedCore, holding: Holding, timeout: float | None) -> None:
-    """What was held all the time is seen."""
+    """Check that a lock held all the time is seen as held."""
     by_copy = world.rng.random() < 0.5
     before, ended = holding.surely(world, EVENT_MS if by_copy else 0), holding.ended
     if by_copy:
@@ -163,7 +164,7 @@ async def look(world: Simulation, core: SharedCore, holding: Holding, timeout: f
         front = wait_queue.current_holders(wait_queue.in_order(found))
         seen = {what for what, rule in RULES.items() if any(map(rule, front))}
     held = before & holding.surely(world) if ended == holding.ended else set()
-    if held and not (seen if "reader" in held else "writer" in seen):  # who reads may still do so by a writer's znode
+    if held and not (seen if "reader" in held else "writer" in seen):  # a reader may still use a writer's znode
         world.fail(f"{held} was held all the time, and {seen} was seen")
 
 
@@ -171,7 +172,7 @@ RULES = {"writer": wait_queue.shared, "reader": lambda each: not wait_queue.shar
 
 
 def break_one(world: Simulation) -> None:
-    """Somebody deletes the znode of one who holds, keeps or waits."""
+    """Delete the znode of a holder or waiter, or of a process that caches the lock."""
     paths = [path for path in world.leftovers() if path.startswith(f"{PATH}/")]
     if paths:
         path = world.rng.choice(sorted(paths))
@@ -182,7 +183,7 @@ def break_one(world: Simulation) -> None:
 
 
 async def ask(world: Simulation) -> None:
-    """Who holds is asked, and after a while it is taken from him."""
+    """Request revocation, and revoke after a while."""
     rule = world.rng.choice((revocation.any_contender, RULES["reader"], RULES["writer"]))
     try:
         asked = await Run(revocation.request_revocation(PATH, rule))
@@ -213,7 +214,7 @@ def run(world: Simulation) -> None:
     finish(world)
 
 
-# What is idle is free; and a writer has his turn
+# An idle cached lock is free, and a writer gets its turn
 
 
 async def read_and_let_go(world: Simulation, core: SharedCore, owner: object, linger: float) -> None:
@@ -231,7 +232,7 @@ async def once(world: Simulation, process: SimProcess) -> None:
 
 
 async def finder(world: Simulation, process: SimProcess, readers: list[Task], how: str, found: list[bool]) -> None:
-    """Looks, or tries to write, once all have released it for good. Whether it was free goes to ``found``."""
+    """Look, or try to write, after the last release. Whether it was free is appended to ``found``."""
     owner, core = object(), of(process)
     while not all(reader.done or not reader.process.alive for reader in readers):
         await Run(pause(world))
@@ -253,7 +254,7 @@ async def finder(world: Simulation, process: SimProcess, readers: list[Task], ho
 
 
 def play_idle(world: Simulation) -> None:
-    """Whoever tries has it, and whoever looks sees it free; of several who try at the same time one has it."""
+    """An attempt succeeds and a look sees it free; of several concurrent attempts one succeeds."""
     world.checks += [ReadersOrWriter(), OneKindHolds(), NothingLeft(f"{PATH}/")]
     found: list[bool] = []
     several = world.rng.random() < 0.3
@@ -270,7 +271,7 @@ def play_idle(world: Simulation) -> None:
 
 
 async def keeper(world: Simulation, process: SimProcess, writer: SimProcess, over: list[bool]) -> None:
-    """Reads again and again, as long as somebody wants to write."""
+    """Read again and again, as long as another thread wants to write."""
     owner, core = object(), of(process)
     while not over and writer.alive:
         if await take(world, core, owner, "reader", KEEP):
@@ -290,7 +291,7 @@ async def waiter(world: Simulation, process: SimProcess, over: list[bool]) -> No
 
 
 def play_fair(world: Simulation) -> None:
-    """However often others read, who writes has his turn: in another process, or in one of theirs."""
+    """A writer gets its turn however often others read: in another process, or in one of theirs."""
     world.checks += [ReadersOrWriter(), OneKindHolds(), NothingLeft(f"{PATH}/")]
     over: list[bool] = []
     readers = list(processes(world, 1, 3))
@@ -307,9 +308,10 @@ def play_idle_or_fair(world: Simulation) -> None:
     (play_idle if world.seed % 3 else play_fair)(world)
 
 
-#: What is stood besides came later: seeds stay what they were.
+#: Fault kinds added later: the seeds stay the same.
 TOLERATED_FAULTS = ("lost_request", "lost_reply", "cut", "slow", "late_event", "pause")
-#: No intruder: a writer whose place is deleted by hand learns it when who is ahead lets go; nobody else asks for that.
+#: No intruder: a writer whose znode is deleted by another client notices when its predecessor
+#: releases; no other case needs that.
 LATE_FAULTS = (*BESIDES, *(kind for kind in KINDS if kind not in (*TOLERATED_FAULTS, "intruder")))
 
 KEPT_READERS = Scenario("kept-readers", run)

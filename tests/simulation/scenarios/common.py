@@ -1,7 +1,4 @@
-"""What all scenarios share.
-
-Rules for this file: it knows worlds, and of the protocols only the receipts that they share.
-"""
+"""Code that all scenarios share."""
 
 from __future__ import annotations
 
@@ -26,11 +23,12 @@ from distsync.errors import NodeExistsError, UnreachableError
 
 ROOT = "/distsync"
 
-#: The process that looks at the end; no fault strikes it.
+#: The process that looks at the end; no fault hits it.
 OBSERVER = "observer"
 
-#: Without a fault every thread is done in this time (virtual seconds): who needs longer was woken by its own
-#: impatience, after half a session time-out, and not by the one who should have.
+#: Without a fault every thread is done in this time (virtual seconds): a thread that takes longer
+#: was woken by its own timeout, after half a session timeout, and not by the process that should
+#: have.
 PROMPT_S = 3.0
 
 RESCUE_S = 30.0
@@ -38,7 +36,9 @@ RESCUE_S = 30.0
 
 @dataclass(frozen=True)
 class Scenario:
-    """``run`` gets a fresh world, and leaves it when all is done; ``kinds`` are the faults that it stands."""
+    """A scenario. ``run`` gets a new world, and returns when all is done; ``kinds`` are the faults
+    that it tolerates.
+    """
 
     name: str
     run: Callable[[Simulation], None]
@@ -48,45 +48,47 @@ class Scenario:
 
 
 def processes(world: Simulation, least: int, most: int) -> Iterator[SimProcess]:
-    """Some processes."""
+    """Return some processes."""
     for name in "abcdefgh"[: world.rng.randint(least, most)]:
         yield world.process(name)
 
 
 def receipts(process: SimProcess) -> Receipts:
-    """The receipts that the threads of a process share."""
+    """Return the receipts that the threads of a process share."""
     return process.local(f"{ROOT}/receipts", lambda: Receipts(f"{ROOT}/receipts"))
 
 
 def troubled(world: Simulation, process: SimProcess) -> bool:
-    """Whether something happened to this process after which nobody can know what became of its last calls."""
+    """Return whether a fault has made the outcome of this process's last calls unknown."""
     return not process.alive or process.session.ended > 0
 
 
 def came_too_late(world: Simulation) -> int:
-    """How many calls had ended without anything before their process died: what they may have taken too late was on
-    its way back, and died with the process."""
+    """Return how many calls had ended without a result before their process exited.
+
+    What they may have taken too late was being returned, and was lost with the process.
+    """
     dead = [process for process in world.processes.values() if not process.alive]
     return sum("_settle" in name for process in dead for name in process.left_undone)
 
 
 async def work(world: Simulation) -> None:
-    """Something that takes a while."""
+    """Do something that takes a while."""
     await Wait(limit=world.rng.randint(0, 20) / 1000)
 
 
 def maybe_timeout(world: Simulation) -> float | None:
-    """How long a thread is ready to wait: mostly for ever."""
+    """Return how long a thread waits: mostly forever."""
     return world.rng.choice((None, None, None, 0.0, 0.05, 1.0, 30.0))
 
 
 def spawn(process: SimProcess, body: Coroutine[Any, Any, Any], name: str = "", daemon: bool = False) -> Task:
-    """A thread. Ctrl-C may end it, and so may a first connection that does not come in time."""
+    """Start a thread. Ctrl-C may end it, and so may a first connection that is not made in time."""
     return process.spawn(body, name=name, daemon=daemon, expected=(UnreachableError,))
 
 
 async def until_interrupted(process: SimProcess, body: Callable[[SimProcess], Coroutine[Any, Any, Any]]) -> None:
-    """Ctrl-C is the end of its process, in good order."""
+    """Let Ctrl-C end the process in good order."""
     try:
         await body(process)
     except KeyboardInterrupt:
@@ -95,7 +97,7 @@ async def until_interrupted(process: SimProcess, body: Callable[[SimProcess], Co
 
 
 def finish(world: Simulation, at_end: Callable[[], object] = lambda: None) -> None:
-    """All threads come to their end, soon if nothing went wrong; ``at_end`` looks; then the world is closed."""
+    """Wait until all threads end, soon without faults; call ``at_end``; close the world."""
     world.run()
     if not world.faults.injected and world.done_ms > PROMPT_S * 1000:
         world.fail(f"it took {world.done_ms / 1000:.1f} s although nothing went wrong: somebody was not woken")
@@ -104,13 +106,14 @@ def finish(world: Simulation, at_end: Callable[[], object] = lambda: None) -> No
 
 
 def apart(world: Simulation, what: str) -> random.Random:
-    """Draws for what came to a scenario later: those of the world, and so its seeds, stay what they were."""
+    """Return a random generator for later additions to a scenario, so that the world's draws, and its
+    seeds, stay the same.
+    """
     return random.Random(f"{world.seed} {what}")
 
 
 class LastNumbers(Check):
-    """In some schedules the children of ``path`` are counted from shortly before the last number on, as if that many
-    had been there."""
+    """In some schedules the sequence numbers below ``path`` start shortly before the maximum."""
 
     def __init__(self, world: Simulation, path: str) -> None:
         draws = apart(world, f"numbers {path}")
@@ -124,7 +127,7 @@ class LastNumbers(Check):
 
 
 def made_by_others(world: Simulation, path: str, data: bytes) -> None:
-    """The znode is there, by a client of another kind, and what it stands in, which may have been there."""
+    """Create the znode as another client does, and its parent if necessary."""
     parts = path.split("/")
     for number in range(2, len(parts)):
         with suppress(NodeExistsError):
@@ -133,7 +136,7 @@ def made_by_others(world: Simulation, path: str, data: bytes) -> None:
 
 
 async def close_client(world: Simulation, process: SimProcess, keeps: Callable[[], bool]) -> None:
-    """Its client is closed in the middle of everything: as it ``keeps``, or as it does no longer."""
+    """Close the client in the middle of everything."""
     for wanted in (True, False)[: world.rng.randint(0, 2)]:
         for _ in range(100):
             if keeps() is not wanted:
@@ -144,8 +147,9 @@ async def close_client(world: Simulation, process: SimProcess, keeps: Callable[[
 
 
 def upset(mild: tuple[str, ...], world: Simulation) -> bool:
-    """Whether faults have struck that are not ``mild``, a session has ended, or somebody is not sure what he has given
-    back."""
+    """Return whether faults that are not ``mild`` have hit, a session has ended, or a release is
+    uncertain.
+    """
     ended = any(process.session.ended for process in world.processes.values())
     unsure = ended or bool(world.history.events("unsure"))
     return unsure or any(each.kind not in mild for each in world.faults.injected)
@@ -156,7 +160,9 @@ def rescue(
     is_upset: Callable[[Simulation], bool],
     give_one: Callable[[SimProcess], Coroutine[Any, Any, Any]],
 ) -> None:
-    """Once the world is upset, the observer gives one back now and then, so that nobody waits for ever."""
+    """Once the world is upset, let the observer release one now and then, so that no thread waits
+    forever.
+    """
     observer = world.process(OBSERVER)
 
     async def give() -> None:
@@ -171,8 +177,9 @@ def rescue(
 def everybody_sees(
     world: Simulation, what: str, look: Callable[[SimProcess], Coroutine[Any, Any, Any]], truth: Callable[[], Any]
 ) -> None:
-    """Once all is quiet each process that lives looks again, by its copy if that claims to be current: it sees the
-    truth. What a fault strikes meanwhile does not count."""
+    """Check that each live process sees the truth once all is quiet, from its copy if that claims to
+    be current. What a fault hits in between does not count.
+    """
     seen: dict[str, Any] = {}
 
     async def see(process: SimProcess) -> None:
@@ -189,7 +196,7 @@ def everybody_sees(
 
 
 def sleepers(world: Simulation) -> list[str]:
-    """The daemons that still wait."""
+    """Return the daemons that still wait."""
     return [
         task.name
         for process in world.processes.values()

@@ -1,6 +1,7 @@
-"""Condition: who waits for what a notifier has made gets it, whoever dies between.
+"""Condition: a waiter gets what a notifier has made, whichever process exits in between.
 
-Rules for this file: threads wait and notify as the face does: the lock's core, and the condition's core inside it.
+Threads wait and notify as the public Condition does: with the lock's core, and the condition's core
+inside it.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ PATH = f"{ROOT}/condition/c"
 
 
 class Inventory:
-    """What the threads produce and consume; it is shared by all processes, and guarded by the lock."""
+    """What the threads produce and consume, shared by all processes, guarded by the lock."""
 
     def __init__(self, world: Simulation) -> None:
         self.world = world
@@ -39,14 +40,14 @@ class Inventory:
         self.unguarded = False
 
     def guard(self, thread: Thread) -> None:
-        """Whoever lost the lock inside of it may do what no condition can repair."""
+        """A thread that lost the lock inside may do what no condition can repair."""
         grant = thread.lock.grant
         if grant is None or thread.lock.owner is not thread or not thread.process.is_proven(grant.place.session_id):
             self.unguarded = True
 
 
 class Thread:
-    """One thread with its hands on the lock and the condition."""
+    """One thread that uses the lock and the condition."""
 
     def __init__(self, process: SimProcess, stock: Inventory) -> None:
         self.process = process
@@ -67,7 +68,9 @@ class Thread:
         await Run(self._release())
 
     async def _release(self) -> None:
-        """As an RLock: who does not hold it, because Ctrl-C met him when he took it again, releases nobody else's."""
+        """As RLock's: a thread that does not hold the lock, because Ctrl-C hit it when it re-acquired,
+        releases no other's.
+        """
         try:
             if self.lock.owner is not self and not self.lock.has_lost(self):
                 raise NotHeldError(f"{self.lock.path} is not held")
@@ -78,7 +81,7 @@ class Thread:
                 self.world.fail("a loss without a fault")
 
     async def wait(self, timeout: float | None) -> bool:
-        """As Condition.wait of the face."""
+        """As Condition.wait."""
         places: list[QueueEntry] = []
         try:
             await Run(self.core.enlist(b"", places))
@@ -132,7 +135,9 @@ async def _in_background(place: QueueEntry) -> None:
 
 
 def check_sleepers(world: Simulation, stock: Inventory) -> None:
-    """Nobody waits while there are goods, unless the lock or a notify was lost with its thread."""
+    """Check that no thread waits while there are goods, unless the lock or a notification was lost
+    with its thread.
+    """
     missed = len(world.history.events("notifying")) - len(world.history.events("notified"))
     waiting = [name for name in sleepers(world) if "consumer" in name]
     if waiting and stock.goods > 0 and not stock.unguarded and not missed:

@@ -1,7 +1,4 @@
-"""Config: no change is lost or done twice, none is seen in part, and who has written sees it.
-
-Rules for this file: threads use one core a process, as the face does.
-"""
+"""Config: no change is lost, repeated or seen in part, and a writer sees its own change."""
 
 from __future__ import annotations
 
@@ -40,12 +37,12 @@ def core_of(process: SimProcess) -> ConfigCore:
 
 
 def add(values: dict[str, Any]) -> dict[str, Any]:
-    """Two settings that are always changed together."""
+    """Add to two settings that are always changed together."""
     return {"a": values.get("a", 0) + 1, "b": values.get("b", 0) + 1}
 
 
 async def changer(world: Simulation, process: SimProcess) -> None:
-    """Adds to both settings some times."""
+    """Add to both settings several times."""
     core = core_of(process)
     for _ in range(world.rng.randint(1, 3)):
         world.record("changing")
@@ -62,7 +59,7 @@ async def changer(world: Simulation, process: SimProcess) -> None:
 
 
 class ListenerLog:
-    """What a process was told of: each change begins where the one before has ended."""
+    """What a listener of a process got: each change starts where the previous one ended."""
 
     def __init__(self, world: Simulation, process: SimProcess) -> None:
         self.world = world

@@ -1,6 +1,6 @@
-"""Counter: each addition counts once. Value: no change is lost, and whoever waits for one hears of it.
+"""Counter: each addition counts once. Value: no change is lost, and each waiter for one is notified.
 
-Rules for this file: threads use one core a process, as the faces do. What there is at the end says the server's tree.
+The server's tree determines the final value.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ from distsync.errors import OutcomeUnknownError
 COUNTER_PATH = f"{ROOT}/counter/c"
 VALUE_PATH = f"{ROOT}/value/v"
 
-#: The counter is set to multiples of this only, each once; additions come to less: a number says what it was set to.
+#: The counter is set to multiples of this only, each once; additions sum to less, so that a number
+#: shows what it was set to.
 ERA_SIZE = 1000
 SETTING = ("setting", "set")
 
@@ -41,7 +42,7 @@ SETTING = ("setting", "set")
 
 
 async def adder(world: Simulation, process: SimProcess) -> None:
-    """Adds some times, in either way, and may set the number anew."""
+    """Add several times, in either way, and at times set the number."""
     core = process.local(COUNTER_PATH, lambda: CounterCore(COUNTER_PATH, 0, receipts(process)))
     for _ in range(world.rng.randint(1, 5)):
         if world.rng.random() < 0.15:
@@ -83,8 +84,9 @@ def play_counter(world: Simulation) -> None:
 
 
 def judge_counter(world: Simulation) -> None:
-    """The number is what it was set to last, and the sum of all that were added since, and of some of those that nobody
-    can know of."""
+    """Check that the number is the last one set, plus all later additions, plus some of the uncertain
+    ones.
+    """
     history = world.history
     added = history.events("added")
     spans = sorted((record.number - record.amount, record.number) for record in added)
@@ -105,7 +107,7 @@ def judge_counter(world: Simulation) -> None:
 
 
 def judge_era(world: Simulation, era: int) -> None:
-    """Nobody has set the number anew after it was set to the one of this era."""
+    """Check that the number was not set again after it was set to that of this era."""
     order = [(record.event, record.number // ERA_SIZE) for record in world.history.records if record.event in SETTING]
     later = order[order.index(("set", era)) :] if ("set", era) in order else [] if era else order
     newer = [each for event, each in later if event == "setting" and ("set", each) in order]
@@ -114,7 +116,7 @@ def judge_era(world: Simulation, era: int) -> None:
 
 
 def sums(amounts: Iterable[int]) -> set[int]:
-    """What some of these may come to."""
+    """Return the possible sums of some of these."""
     found = {0}
     for amount in amounts:
         found |= {amount + each for each in found}
@@ -125,7 +127,7 @@ def sums(amounts: Iterable[int]) -> set[int]:
 
 
 async def writer(world: Simulation, process: SimProcess, name: str) -> None:
-    """Appends its marks, as ``update`` does."""
+    """Append its marks, as ``update`` does."""
     core = process.local(VALUE_PATH, lambda: ValueCore(VALUE_PATH, b"", receipts(process)))
     for turn in range(world.rng.randint(1, 4)):
         mark = f"{name}.{turn},".encode()
@@ -141,7 +143,7 @@ async def writer(world: Simulation, process: SimProcess, name: str) -> None:
 
 
 async def listener(world: Simulation, process: SimProcess) -> None:
-    """Hears of changes, each time later ones than it knows."""
+    """Wait for changes, each later than the one before."""
     core = process.local(VALUE_PATH, lambda: ValueCore(VALUE_PATH, b"", receipts(process)))
     since, seen = None, b""
     while True:
@@ -166,7 +168,7 @@ def play_value(world: Simulation) -> None:
 
 
 def judge_value(world: Simulation) -> None:
-    """Each mark that was written is there once; who listens has heard of the last one."""
+    """Check that each written mark is there once, and that the listener has got the last one."""
     there = world.external_client(GetData(VALUE_PATH)).data if world.external_client(Exists(VALUE_PATH)) else b""
     marks = Bag(there.decode().split(",")[:-1])
     written = {record.mark.decode()[:-1] for record in world.history.events("written")}

@@ -1,8 +1,9 @@
-"""A lock of processes that another one gives back: the holder passes it on, and is not the holder any more.
+"""A lock of processes that another process releases: the holder passes it on, and stops being the
+holder.
 
-Rules for this file: threads use one core a process, as the faces do. Whoever gives back has been told to by the holder,
-so that nobody else can hold then, unless the holder's session or lease has ended, or somebody was interrupted: after
-such faults a release may meet the next holder, and one that was not made is made by who looks.
+The holder asks the other process to release, so that no third one can hold it then, unless the
+holder's session or lease has ended, or a call was interrupted. After such faults a release may hit
+the next holder, and a missing release is made by the observer.
 """
 
 from __future__ import annotations
@@ -32,13 +33,13 @@ from distsync.errors import LockLostError, NotHeldError, ReleasedTooOftenError
 
 PATH = f"{ROOT}/lock/h"
 
-#: No session or lease ends by these, and no call.
+#: Faults that end no session, lease or call.
 MILD = ("lost_reply", "lost_request", "lag", "late_event")
 is_upset = partial(upset, MILD)
 
 
 class ExclusiveUntilSessionEnd(Exclusion):
-    """One holder at most."""
+    """At most one holder."""
 
     def see(self, world: Simulation, record: Record) -> None:
         if not is_upset(world):
@@ -50,7 +51,7 @@ def core_of(process: SimProcess) -> LockCore:
 
 
 async def holder(world: Simulation, process: SimProcess, givers: list[SimProcess]) -> None:
-    """Takes the lock some times; somebody gives it back for him."""
+    """Take the lock several times; another thread releases it."""
     core, owner = core_of(process), object()
     for _ in range(world.rng.randint(1, 3)):
         if not await Run(cross_process_locks.acquire(core, owner, b"", world.rng.random() < 0.7)):
@@ -72,12 +73,14 @@ async def holder(world: Simulation, process: SimProcess, givers: list[SimProcess
 
 
 async def give_back(world: Simulation, process: SimProcess, owner: object) -> None:
-    """Who did not know that his own was given back is told so first, and has given nothing back yet."""
+    """Release for the holder. A thread that did not know that its own lock was released gets the error
+    first, and has released nothing yet.
+    """
     core = core_of(process)
     while True:
         stale = core.grant is not None or bool(core.unreported_losses)
         try:
-            if core.grant is not None:  # else a delete whose answer is lost is taken for the other's
+            if core.grant is not None:  # otherwise a delete whose reply is lost is mistaken for the other's
                 await cross_process_locks._check_still_held(core.grant)
             await cross_process_locks.release(core, owner)
             world.record("given back")
@@ -90,7 +93,7 @@ async def give_back(world: Simulation, process: SimProcess, owner: object) -> No
 
 
 async def give_one(process: SimProcess) -> None:
-    """If somebody holds it."""
+    """Release it, if it is held."""
     try:
         await Run(cross_process_locks.release(core_of(process), process))
     except (LockLostError, NotHeldError, ReleasedTooOftenError):
@@ -107,7 +110,7 @@ def run(world: Simulation) -> None:
 
 
 def give_last(world: Simulation) -> None:
-    """What stayed held can be given back by anybody."""
+    """Check that a lock that stayed held can be released by any process."""
     if is_upset(world):
         observer = world.processes[OBSERVER]
         spawn(observer, give_one(observer))

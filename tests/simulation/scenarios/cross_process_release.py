@@ -1,7 +1,4 @@
-"""Locks and semaphores of processes: as those of threads; and what one process took, another gives back.
-
-Rules for this file: threads use one core a process, as the faces do.
-"""
+"""Locks and semaphores of processes: as those of threads; and permits that another process releases."""
 
 from __future__ import annotations
 
@@ -41,11 +38,11 @@ from distsync.errors import LockLostError, OverReleaseError, ReleasedTooOftenErr
 LOCK_PATH = f"{ROOT}/lock/l"
 
 
-# A lock that each gives back himself: nothing is changed for him
+# A lock that its holder releases: as for threads
 
 
 async def locker(world: Simulation, process: SimProcess) -> None:
-    """Takes the lock some times, as a ``with`` block does."""
+    """Take the lock several times, as a ``with`` block does."""
     owner, core = object(), process.local(LOCK_PATH, lambda: LockCore(LOCK_PATH))
     for _ in range(world.rng.randint(1, 2)):
         timeout = maybe_timeout(world)
@@ -63,7 +60,7 @@ async def locker(world: Simulation, process: SimProcess) -> None:
 
 
 async def unlock(world: Simulation, core: LockCore, owner: object) -> None:
-    """Neither a loss nor a release by somebody else without a fault."""
+    """Without a fault there is neither a loss nor a release by another process."""
     try:
         await cross_process_locks.release(core, owner)
     except (LockLostError, ReleasedTooOftenError) as error:
@@ -79,16 +76,19 @@ def play_lock(world: Simulation) -> None:
     finish(world)
 
 
-# Permits that others give back
+# Permits that other processes release
 
-#: Faults after which each permit is given back by who was told to. After any other a holder may have lost his, or died:
-#: a release that is meant for it meets somebody else's, and one may stay taken.
+#: Faults after which each permit is still released by the process that was asked to. After any
+#: other a holder may have lost its permit, or exited: a release meant for it hits another holder's,
+#: and one may stay taken.
 MILD = ("lost_reply", "lost_request", "cut", "lag", "late_event", "slow", "interrupt", "deadline", "stall")
 is_upset = partial(upset, MILD)
 
 
 class NoneAdded(Check):
-    """Where there is a bound, a permit that somebody else gives back is the one that was taken, and no further one."""
+    """With a bound, a permit released by another process is the one that was taken, not an additional
+    one.
+    """
 
     def changed(self, world: Simulation) -> None:
         node = world.server.engine.tree.node(PATH)
@@ -97,7 +97,7 @@ class NoneAdded(Check):
 
 
 async def passer(world: Simulation, process: SimProcess, givers: list[SimProcess], permits: int) -> None:
-    """Takes a permit some times; he or somebody else gives it back, and does so though he is interrupted."""
+    """Take a permit several times; this or another thread releases it, even if interrupted."""
     core = process.local(PATH, lambda: SemaphoreCore(PATH, permits, receipts(process)))
     for _ in range(world.rng.randint(1, 3)):
         timeout = maybe_timeout(world)
@@ -105,7 +105,7 @@ async def passer(world: Simulation, process: SimProcess, givers: list[SimProcess
         grant = await Run(taking, timeout)
         if grant is None:
             continue
-        if world.rng.random() < 0.1:  # an interrupt, as soon as he has it
+        if world.rng.random() < 0.1:  # an interrupt, as soon as it has the permit
             process.background(cross_process_semaphores.drop_permit(core, grant, permits))
             continue
         count = 1
@@ -115,7 +115,7 @@ async def passer(world: Simulation, process: SimProcess, givers: list[SimProcess
                 count += await Run(another, 0.0) is not None
             await Run(work(world))
         finally:
-            if not world.muted:  # who is dead gives nothing back
+            if not world.muted:  # a process that has exited releases nothing
                 giver = world.rng.choice([giver for giver in givers if giver.alive])
                 if giver is process:
                     await give_back(world, process, permits, count)
@@ -124,7 +124,9 @@ async def passer(world: Simulation, process: SimProcess, givers: list[SimProcess
 
 
 async def give_back(world: Simulation, process: SimProcess, permits: int, count: int) -> None:
-    """As the face does, who sees to a release that was interrupted before it had begun."""
+    """Release as the public object does, which completes a release that was interrupted before it
+    started.
+    """
     core = process.local(PATH, lambda: SemaphoreCore(PATH, permits, receipts(process)))
     begun = [False]
 
@@ -149,7 +151,7 @@ async def give_back(world: Simulation, process: SimProcess, permits: int, count:
 
 
 async def give_one(process: SimProcess, permits: int) -> None:
-    """If any is taken."""
+    """Release one, if any is taken."""
     core = process.local(PATH, lambda: SemaphoreCore(PATH, permits, receipts(process)))
     await Run(cross_process_semaphores._release_another(core, permits))
 
@@ -168,7 +170,7 @@ def play_permits(world: Simulation) -> None:
 
 
 async def rewrite(world: Simulation) -> None:
-    """Somebody writes into the semaphore what stands there."""
+    """Write the current data of the semaphore again."""
     for _ in range(4):
         await Wait(limit=world.rng.randint(0, 20) / 1000)
         node = world.server.engine.tree.node(PATH)
@@ -177,7 +179,7 @@ async def rewrite(world: Simulation) -> None:
 
 
 def count_free_at_last(world: Simulation, permits: int) -> None:
-    """Where a permit may have stayed taken, it can be given back by anybody."""
+    """Check that a permit that may have stayed taken can be released by any process."""
     if is_upset(world):
         observer = world.processes[OBSERVER]
         for _ in range(permits):
@@ -186,8 +188,8 @@ def count_free_at_last(world: Simulation, permits: int) -> None:
     count_free(world, permits, permits, ours)
 
 
-#: Who deletes the znode of a holder by hand has given the lock back, as far as anybody can know: the holder's own
-#: release is one too many then, and may meet somebody else's.
+#: A client that deletes a holder's znode has released the lock, as far as others can know: the
+#: holder's own release is then one too many, and may hit another holder's.
 LOCK_KINDS = tuple(kind for kind in KINDS if kind != "intruder")
 
 HANDED_LOCK = Scenario("handed-lock", play_lock, LOCK_KINDS)

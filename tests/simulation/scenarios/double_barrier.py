@@ -1,8 +1,8 @@
-"""DoubleBarrier: nobody enters before all are there, nobody leaves before all are ready to or dead, the dead hold up
-nobody.
+"""DoubleBarrier: no member enters before all are there, none leaves before all others are ready to or
+gone, and an exited member delays no other.
 
-Rules for this file: threads use one core a process, as the faces do. Who stands there says the server's tree; the data
-of a znode in it is the name of the call (JSON).
+The server's tree determines the members; the data of a member's znode is the name of the call
+(JSON).
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ from distsync.errors import LockLostError
 
 PATH = f"{ROOT}/double_barrier/d"
 
-#: In this time who waits has seen that all who were inside have died.
+#: Maximum time until a waiter has seen that all members inside are gone.
 LOOK_MS = 8_000
 
-#: A fault lasts at most so long.
+#: Maximum duration of a fault.
 PAUSE_MS = 15_000
 
-#: Who waits longer to enter goes: others have died, or do not come.
+#: A member that waits longer to enter gives up: others have exited, or do not come.
 PATIENCE_S = 30.0
 
 
 class Meetings(Check):
-    """Judges each change of who is inside, and what each call is told."""
+    """Judges each change of the members inside, and the result of each call."""
 
     def __init__(self, parties: int) -> None:
         self.parties = parties
@@ -63,11 +63,11 @@ class Meetings(Check):
         """The last meeting has begun, to which no fault comes."""
 
     def may_stay(self, path: str) -> bool:
-        """``ready`` stays when none of those inside came to the end of its leaving: the next who comes removes it."""
+        """``ready`` stays if no member inside finished leaving: the next member that comes deletes it."""
         deserted = bool(self.inside) and self.standing.isdisjoint(self.inside)
         return path.endswith("/ready") and deserted and not self.last
 
-    # --- what the server says
+    # --- changes in the server's tree
 
     def changed(self, world: Simulation) -> None:
         node = world.server.engine.tree.node(PATH)
@@ -102,7 +102,7 @@ class Meetings(Check):
         if any(name in self.standing for name in self.came.difference(names)):
             world.fail(f"{calls} come in before all of the last meeting have left")
 
-    # --- what the threads say
+    # --- results of the calls
 
     def see(self, world: Simulation, record: Record) -> None:
         say = getattr(self, f"_{record.event.replace(' ', '_')}", None)
@@ -143,7 +143,7 @@ class Meetings(Check):
 
 
 def threads_of(calls: list[str]) -> set[str]:
-    """Whose calls these are."""
+    """Return the threads of these calls."""
     return {call.partition(".")[0] for call in calls}
 
 
@@ -157,7 +157,7 @@ class Member:
         self.core = process.local(PATH, lambda: DoubleBarrierCore(PATH, parties))
 
     async def meet(self, turns: int) -> None:
-        """Meets the others some times."""
+        """Enter and leave several times."""
         for turn in range(turns):
             await Run(work(self.world) if self.patient or self.world.rng.random() < 0.7 else a_while(self.world))
             try:
@@ -196,7 +196,7 @@ def run(world: Simulation) -> None:
     meetings = Meetings(parties)
     world.checks += [meetings, NothingLeft(f"{PATH}/", meetings.may_stay)]
     if apart(world, "double barrier").random() < 0.15:
-        made_by_others(world, PATH, b"")  # which does not say how many
+        made_by_others(world, PATH, b"")  # which does not contain the number
     made = [world.process(name) for name in "abcd"[: rng.randint(1, parties)]]
     all_patient = not surplus
     for number in range(parties + surplus):
@@ -212,7 +212,7 @@ def run(world: Simulation) -> None:
 
 
 def meet_once_more(world: Simulation, meetings: Meetings) -> None:
-    """Whoever comes afterwards meets, at once, and then nothing is left, whatever has happened before."""
+    """Check that later members meet at once, and then nothing is left, whatever has happened before."""
     meetings.last = True
     late, begun_ms = world.process(OBSERVER), world.now_ms
     for number in range(meetings.parties):

@@ -1,6 +1,5 @@
-"""Election: one leads at a time, LEADER names nobody but who stands first, and all who look see the same at last.
-
-Rules for this file: threads use one core a process, as the face does.
+"""Election: one candidate leads at a time, LEADER names only the first in the queue, and all observers
+see the same in the end.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ PATH = f"{ROOT}/election/e"
 
 
 class NamesTheFirst(Check):
-    """When LEADER appears it names the first in the line, whoever died how."""
+    """LEADER names the first in the queue whenever it appears, however the previous leader ended."""
 
     def __init__(self) -> None:
         self.judged: int | None = None
@@ -53,7 +52,7 @@ class NamesTheFirst(Check):
 
 
 def named(world: Simulation) -> Any:
-    """The token that LEADER names."""
+    """Return the token that LEADER names."""
     node = world.server.engine.tree.node(f"{PATH}/{LEADER}")
     return json.loads(node.data or b"{}")["token"] if node else None
 
@@ -63,7 +62,7 @@ def core_of(process: SimProcess) -> ElectionCore:
 
 
 async def candidate(world: Simulation, process: SimProcess) -> None:
-    """Stands some times, and leads, as a ``with`` block does."""
+    """Volunteer several times, and lead, as a ``with`` block does."""
     owner, core = object(), core_of(process)
     until = apart(world, process.name).choice((None, None, 0.0, 1.0))
     for _ in range(world.rng.randint(1, 2)):
@@ -92,7 +91,7 @@ async def lead(world: Simulation, core: ElectionCore, owner: object, until: floa
 
 
 async def _long() -> None:
-    """Longer than LEADER is left unwatched."""
+    """Wait longer than LEADER is left unwatched."""
     await Wait(limit=0.7)
 
 
@@ -106,7 +105,7 @@ async def step_down(world: Simulation, core: ElectionCore, owner: object) -> Non
 
 
 async def onlooker(world: Simulation, process: SimProcess, seen: dict[str, Any]) -> None:
-    """Sees one leader after the other."""
+    """Observe one leader after the other."""
     core = core_of(process)
     while True:
         leading = await Run(core.leader.get())
@@ -120,7 +119,7 @@ async def seen_by(process: SimProcess) -> Any:
 
 
 def look_at_the_end(world: Simulation, seen: dict[str, Any], eyes: set[str]) -> None:
-    """Whoever looks all the time has seen the last state, and so does whoever looks again."""
+    """Check that continuous observers have seen the last state, as does a new read."""
     last = named(world)
     for name, token in seen.items():
         if name in eyes and world.processes[name].alive and token != last:

@@ -1,7 +1,4 @@
-"""Event: who waits when it is set goes on, however soon it is cleared.
-
-Rules for this file: threads use one core a process, as the faces do.
-"""
+"""Event: a waiter at the time of a set continues, however soon the flag is cleared."""
 
 from __future__ import annotations
 
@@ -26,7 +23,7 @@ from distsync.errors import OutcomeUnknownError
 
 PATH = f"{ROOT}/event/e"
 
-#: In this time who looks is told of a change.
+#: Maximum time until an observer is notified of a change.
 PROMPT_MS = 30
 CHANGES = ("setting", "set", "clearing", "cleared")
 
@@ -36,14 +33,14 @@ def core_of(process: SimProcess) -> EventCore:
 
 
 async def waiter(world: Simulation, process: SimProcess) -> None:
-    """Waits some times; True only if it was set."""
+    """Wait several times; True only if the flag was set."""
     for _ in range(world.rng.randint(1, 3)):
         if await Run(core_of(process).wait(), maybe_timeout(world)) and not world.history.events("setting"):
             world.fail("wait returned True, and nobody has set the event")
 
 
 async def looker(world: Simulation, process: SimProcess) -> None:
-    """Looks at it now and then; what was set and stays so is seen soon."""
+    """Read the flag now and then; a flag that was set and stays so is seen soon."""
     for _ in range(world.rng.randint(1, 4)):
         await Run(work(world))
         since_ms = world.now_ms
@@ -53,13 +50,13 @@ async def looker(world: Simulation, process: SimProcess) -> None:
         if last and (
             world.faults.injected or last.event in ("setting", "clearing") or last.at_ms + PROMPT_MS > since_ms
         ):
-            continue  # nobody knows, or not yet
+            continue  # unknown, or not yet
         if seen != (last is not None and last.event == "set"):
             world.fail(f"is_set is {seen}, after {last.event if last else 'nothing'}")
 
 
 async def pulser(world: Simulation, process: SimProcess, waiters: list[Task]) -> None:
-    """Sets it and clears it; who waited before must go on."""
+    """Set and clear the flag; earlier waiters must continue."""
     for _ in range(world.rng.randint(1, 3)):
         await Run(work(world))
         asleep = [(task, task.at) for task in waiters if not task.done and isinstance(task.at, Wait)]
@@ -79,7 +76,7 @@ async def pulser(world: Simulation, process: SimProcess, waiters: list[Task]) ->
 
 
 async def teller(world: Simulation, process: SimProcess) -> None:
-    """Says what it is to be, and does not wait, as asyncio's callers do not; the last word stands."""
+    """Request changes without waiting, as asyncio's callers do; the last one decides."""
     core, begun = core_of(process), list[bool]()
 
     async def tell(flag: bool) -> None:

@@ -1,8 +1,8 @@
-"""Deleted: somebody deletes what belongs to a queue or a transaction: it is there again, and nothing is lost, told
-twice or stuck by that.
+"""Deletions by another client in a queue or transaction: the znodes are created again, and nothing is
+lost, duplicated or stuck.
 
-Rules for this file: of a queue only empty folders are deleted. A transaction of which something was deleted may be
-unknown to who asks, but nobody is told otherwise than another; the next one is as any other.
+In a queue only empty folders are deleted. The decision on a transaction that was partly deleted may
+be unknown, but no two sites get different ones; the next transaction is not affected.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ SITES = ("bank", "hotel")
 #: Longer than any session, and than any pause.
 LATER_MS = 60_000
 
-#: What is stood besides came later: seeds stay what they were.
+#: Fault kinds added later: the seeds stay the same.
 TOLERATED_FAULTS = ("lost_request", "lost_reply", "cut", "expire_away", "expire_live", "slow", "pause", "late_event")
 LATE_FAULTS = (*BESIDES, *(kind for kind in KINDS if kind not in TOLERATED_FAULTS))
 
 
 def below(world: Simulation, top: str) -> list[str]:
-    """The paths below, the deepest first."""
+    """Return the paths below, the deepest first."""
     return sorted((path for path in world.leftovers() if path.startswith(top)), reverse=True)
 
 
@@ -124,7 +124,9 @@ class Queue:
 
 
 class ExternalDeleter:
-    """Two sites that vote for commit, their coordinator, and an administrator who deletes parts of it."""
+    """Two sites that vote for commit, their coordinator, and an administrator who deletes parts of the
+    transaction.
+    """
 
     def __init__(self, world: Simulation) -> None:
         self.world = world
@@ -169,7 +171,7 @@ class ExternalDeleter:
         self.serving[name] = site, spawn(process, until_interrupted(process, serve), name=name, daemon=True)
 
     def start_again(self, times: int = 2) -> None:
-        """Sites whose process has died, or whose thread was ended by Ctrl-C, are there again after a while."""
+        """Restart sites whose process has exited, or whose thread was ended by Ctrl-C, after a while."""
         for name, (site, task) in [*self.serving.items()]:
             if task.done or not task.process.alive:
                 self.start(name, site, f"-{times}")
@@ -196,7 +198,7 @@ class ExternalDeleter:
             self.clear()
 
     async def looker(self, process: SimProcess) -> None:
-        """Looks how it stands."""
+        """Read the state."""
         core, rng = self.core(process), self.world.rng
         while not self.ended():
             await Wait(limit=rng.choice((0.0, 0.005, 0.5)))
@@ -212,7 +214,7 @@ class ExternalDeleter:
                     self.world.fail("votes of other sites")
 
     async def administrator(self) -> None:
-        """Deletes all or some of it, at once or one after another."""
+        """Delete all or some of it, at once or one after another."""
         rng = self.world.rng
         for _ in range(rng.randint(0, 2)):
             await Wait(limit=rng.randint(0, 40) / 1000)
@@ -226,13 +228,13 @@ class ExternalDeleter:
                 await Run(work(self.world))
 
     def clear(self) -> None:
-        """What is left where nothing can be decided any more."""
+        """Delete what is left if nothing can be decided any more."""
         left = below(self.world, f"{PATH}/t_")
         if left and not any(path.endswith(("/open", "/decision")) for path in left):
             self.world.external_client(Multi(tuple(map(Delete, left))))
 
     async def another(self, process: SimProcess) -> None:
-        """Comes with other terms: these hold if nobody is left who was told the first ones."""
+        """Use another configuration: it applies if no site uses the first one any more."""
         core = TransactionCore(PATH, self.others)
         while not self.ended():
             await Wait(limit=0.5)
@@ -243,7 +245,7 @@ class ExternalDeleter:
                 self.world.fail("other terms are refused, and nobody is there who was told these")
 
     def ended(self) -> bool:
-        """Nothing more is begun."""
+        """No further transaction is begun."""
         return self.is_over or not self.world.processes["coordinator"].alive
 
     def sites_there(self) -> bool:
@@ -261,7 +263,7 @@ class ExternalDeleter:
         ends = world.rng.random() < 0.3
         for site in SITES:
             self.start(site, site)
-        if world.rng.random() < 0.4:  # takes the place of a site that goes
+        if world.rng.random() < 0.4:  # takes the place of a site that leaves
             self.start("twin", SITES[0])
         self.start_again()
         looker = world.process("looker")

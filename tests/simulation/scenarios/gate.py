@@ -1,6 +1,7 @@
-"""Gate: nobody passes while it is closed, and whoever waits when it is opened goes on, however soon it is closed.
+"""Gate: no waiter passes while it is closed, and each waiter at an opening continues, however soon it
+is closed.
 
-Rules for this file: threads use one core a process, as the faces do. Whether the gate is closed says the server's tree.
+The server's tree determines whether the gate is closed.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ PATH = f"{ROOT}/gate/g"
 
 
 class Closed(Check):
-    """Who passes was let pass: at some moment of the call ``path`` was not there.
+    """A waiter passes only if ``path`` did not exist at some moment of the call.
 
     A task records ``waiting`` before the call, ``passed`` after it.
     """
@@ -57,7 +58,7 @@ def core_of(process: SimProcess) -> GateCore:
 
 
 async def waiter(world: Simulation, process: SimProcess) -> None:
-    """Waits some times."""
+    """Wait several times."""
     for _ in range(world.rng.randint(1, 4)):
         world.record("waiting")
         passed = await Run(core_of(process).wait(), maybe_timeout(world))
@@ -66,13 +67,13 @@ async def waiter(world: Simulation, process: SimProcess) -> None:
 
 
 def calls_of(world: Simulation, task: Task) -> tuple[int, int]:
-    """How many calls of wait it has begun, and how many have ended."""
+    """Return how many calls of wait the task has started, and how many have ended."""
     events = [record.event for record in world.history.records if record.task == task.name]
     return events.count("waiting"), events.count("passed") + events.count("gave up")
 
 
 async def keeper(world: Simulation, process: SimProcess, waiters: list[Task], alone: bool) -> None:
-    """Closes it and opens it; who waited before goes on."""
+    """Close and open the gate; earlier waiters continue."""
     for _ in range(world.rng.randint(1, 4)):
         if world.rng.random() < 0.5:
             await Run(work(world))

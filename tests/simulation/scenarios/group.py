@@ -1,7 +1,4 @@
-"""Group: every view comes to be the truth, what is told of adds up, and members return after a loss.
-
-Rules for this file: threads use one core a process, as the face does.
-"""
+"""Group: every view becomes the truth, reported changes add up, and members return after a loss."""
 
 from __future__ import annotations
 
@@ -37,7 +34,7 @@ def core_of(process: SimProcess) -> GroupCore:
 
 
 async def member(world: Simulation, process: SimProcess, left: set[str], stay: dict[str, SimProcess]) -> None:
-    """Joins some times; and leaves, or stays."""
+    """Join several times, and leave, or stay."""
     core = core_of(process)
     for _ in range(world.rng.randint(1, 2)):
         try:
@@ -63,7 +60,7 @@ def has_quota(world: Simulation) -> bool:
 
 
 def quota(world: Simulation) -> None:
-    """For a while nobody more may be there."""
+    """Allow no further znodes for a while."""
     draws = apart(world, "quota")
 
     def begins() -> None:
@@ -79,7 +76,7 @@ def quota(world: Simulation) -> None:
 
 
 class ListenerLog:
-    """What one process was told of."""
+    """What a listener of one process got."""
 
     def __init__(self, world: Simulation, process: SimProcess) -> None:
         self.world = world

@@ -1,7 +1,4 @@
-"""IdGenerator: no id twice, those of one process grow, and without a fault no block is lost.
-
-Rules for this file: threads use one core a process, as the faces do.
-"""
+"""IdGenerator: no id twice, those of one process increase, and without a fault no block is lost."""
 
 from __future__ import annotations
 
@@ -20,7 +17,7 @@ PATH = f"{ROOT}/ids/i"
 
 
 class Unique(Check):
-    """Judges each id as somebody gets it."""
+    """Judges each id when a task gets it."""
 
     def __init__(self) -> None:
         self.taken: dict[int, str] = {}
@@ -39,7 +36,7 @@ class Unique(Check):
 
 
 async def taker(world: Simulation, process: SimProcess, block: int) -> None:
-    """Takes some ids."""
+    """Take some ids."""
     core = process.local(PATH, lambda: IdsCore(PATH, block, 1))
     for _ in range(world.rng.randint(1, 6)):
         world.record("taken", ids=await Run(core.take(world.rng.choice((1, 1, 1, 2, 5)))))
@@ -58,7 +55,7 @@ def run(world: Simulation) -> None:
 
 
 def judge(world: Simulation, unique: Unique, block: int) -> None:
-    """Without a fault, no process has begun a block while it had ids left."""
+    """Check that, without a fault, no process took a block while it had ids left."""
     blocks = sum(-(-count // block) for count in unique.by_process.values())
     begun = -(-max(unique.taken, default=0) // block)
     if not world.faults.injected and begun > blocks:

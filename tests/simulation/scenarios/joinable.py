@@ -1,6 +1,7 @@
-"""JoinableQueue: what is put is done once, by a worker who had it alone, or is a dead letter; whoever dies when.
+"""JoinableQueue: each item is done once, by a worker that has it alone, or is a dead letter, whichever
+process exits when.
 
-Rules for this file: threads use one core a process, as the face does; an item says who put it, and as his which.
+An item contains its producer, and its number among that producer's.
 """
 
 from __future__ import annotations
@@ -40,12 +41,13 @@ PATH = f"{ROOT}/joinable_queue/q"
 #: Longer than any session, pause and delay.
 QUIET_S = 60.0
 
-#: An answer may take so long; so much later than it is due a delayed item may be got: the servers' clock is asked for.
+#: Maximum time of a reply; a delayed item may be taken so much later, because the server time is
+#: requested.
 ROUND_TRIPS_MS = 100
 
 
 class ExclusiveClaim(Check):
-    """No two workers who can prove it have one item; none has it before it is due, or too often."""
+    """No two workers can prove to have the same item; none has it before it is due, or too often."""
 
     def __init__(self, most: int) -> None:
         self.most = most
@@ -70,7 +72,7 @@ class ExclusiveClaim(Check):
         if before is not None and before.task != record.task and holds(world, before) and holds(world, record):
             world.fail(f"{record.task} gets {item}, which {before.task} has since {before.at_ms} ms")
         if record.deliveries > max((each for one, each in self.seen if one == item), default=0):
-            self.having[item] = record  # who hears late that it was his may hear it after who got it next
+            self.having[item] = record  # a worker may get its late reply after the next worker got the item
         if record.at_ms < self.due[item]:
             world.fail(f"{record.task} gets {item} {self.due[item] - record.at_ms} ms too early")
         if (item, record.deliveries) in self.seen or 0 < self.most < record.deliveries:
@@ -84,7 +86,7 @@ class ScenarioRun:
     def __init__(self, world: Simulation, bounded: bool) -> None:
         self.world = world
         self.maxsize = world.rng.randint(1, 3) if bounded else 0
-        world.clean_up_ms = CLEAN_UP_MS if bounded else 0  # a put that is late takes its item out again
+        world.clean_up_ms = CLEAN_UP_MS if bounded else 0  # a put that is late removes its item
         self.most = world.rng.choice((0, 0, 1, 2, 3))
         self.ahead = self.most != 1 and world.rng.random() < 0.4
         self.latest: dict[str, ClaimedItem] = {}
@@ -153,7 +155,7 @@ class ScenarioRun:
                 await self.finish(core, delivery)
 
     async def claimed(self, process: SimProcess, core: JoinableCore, timeout: float | None) -> list[ClaimedItem] | None:
-        """One or two, as get and get_many do, or one and some ahead, for the next calls."""
+        """Claim one or two items, as get and get_many do, or one and some ahead, for later calls."""
         most, prefetch = self.world.rng.choice((1, 1, 2)), self.world.rng.choice((0, 0, 1, 2)) if self.ahead else 0
         claimed: list[ClaimedItem] = []
         try:
@@ -194,7 +196,7 @@ class ScenarioRun:
             world.record("unknown end", item=item)
 
     async def drain(self, process: SimProcess) -> None:
-        """Does what is left, as soon as that is possible."""
+        """Process what is left, as soon as possible."""
         core = self.core(process)
         while True:
             try:
@@ -238,7 +240,7 @@ class ScenarioRun:
         world.close()
 
     async def close_ahead(self, core: JoinableCore) -> None:
-        """Throws away what is there, and what was claimed and nobody has asked for."""
+        """Discard what is there, and what was claimed ahead but not requested."""
         for _ in range(50):
             if not core.ahead:
                 await Wait(limit=0.005)
@@ -248,22 +250,24 @@ class ScenarioRun:
             self.world.record("shut down")
 
     def items(self, top: str = PATH) -> list[str]:
-        """The paths of the items that are there, in the order of their arrival."""
+        """Return the paths of the items, in order of arrival."""
         paths = [path for path in self.world.leftovers() if path.startswith((f"{top}/items/", f"{top}/delayed/"))]
         return sorted((path for path in paths if path.count("/") > top.count("/") + 2 or "/d_" in path), key=arrival)
 
     def claims(self) -> set[str]:
-        """The names of the claims."""
+        """Return the names of the claims."""
         return {path.rpartition("/")[2] for path in self.world.leftovers() if path.startswith(f"{PATH}/claims/")}
 
     def check_sleepers(self) -> None:
-        """No worker waits for what is there for him; no putter where there is room."""
+        """Check that no worker waits while there is an item for it, and no producer while there is
+        room.
+        """
         claims = self.claims()
         free = [path for path in self.items() if "~".join(path.split("/")[-2:]) not in claims]
         due = [path for path in free if "/d_" not in path or due_time(path) + ROUND_TRIPS_MS <= self.world.now_ms]
         last = {record.task: record for record in self.world.history.records}
-        asked = [record for record in last.values() if record.event in ("claiming", "putting")]  # none at work
-        since_ms = self.world.now_ms - ROUND_TRIPS_MS  # who has just asked may have his answer yet
+        asked = [record for record in last.values() if record.event in ("claiming", "putting")]  # none in progress
+        since_ms = self.world.now_ms - ROUND_TRIPS_MS  # the reply to a recent request may be outstanding
         names = {record.task for record in asked if record.at_ms < since_ms}
         waiting = [name for name in sleepers(self.world) if name in names]
         if self.world.history.events("shut down"):
@@ -278,7 +282,7 @@ class ScenarioRun:
             self.world.fail(f"{waiting} sleep while only {inside} are there, and {self.maxsize} may be")
 
     def check_abandoned(self) -> None:
-        """What a worker was told that he has lost is his no more."""
+        """Check that a worker does not have an item that it was notified to have lost."""
         tree = self.world.server.engine.tree
         for claim, process in self.abandoned.items():
             node = tree.node(claim)
@@ -286,7 +290,7 @@ class ScenarioRun:
                 self.world.fail(f"{process.name} was told that it has lost {claim}, and has it")
 
     def check_order(self, left: list[Any]) -> None:
-        """What was left came in the order of its arrival, whoever had it before."""
+        """Check that remaining items came in order of arrival, whichever worker had them before."""
         drained = [record.item for record in self.world.history.events("drained") if record.folder != "delayed"]
         dead = {self.item(path) for path in self.items(f"{PATH}/dead")}
         expected = [item for item in left if item not in dead]
@@ -298,7 +302,7 @@ class ScenarioRun:
         return tuple(json.loads(ItemHeader.split(node.data)[1]))
 
     def account(self) -> None:
-        """What was put is done once, or dead; nothing else is; nothing is left."""
+        """Check that each item put is done once, or a dead letter; no other is; nothing is left."""
         history, world = self.world.history, self.world
         dead = [self.item(path) for path in self.items(f"{PATH}/dead")]
         done = [record.item for record in history.events("done")]
@@ -329,7 +333,7 @@ def item_of(delivery: ClaimedItem) -> Any:
 
 
 async def a_long_while(world: Simulation) -> None:
-    """Long enough for a session to end."""
+    """Wait until sessions have expired."""
     await Wait(limit=world.rng.randint(0, 20))
 
 

@@ -1,6 +1,6 @@
-"""CountDownLatch: nobody passes before it is at zero, each step counts once, and at zero all go on.
+"""CountDownLatch: no waiter passes before zero, each step counts once, and at zero all continue.
 
-Rules for this file: threads use one core a process, as the faces do. Whether it is closed says the server's tree.
+The server's tree determines whether it is closed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ PATH = f"{ROOT}/latch/l"
 
 
 class Steps(Check):
-    """It is open only after as many steps as it takes."""
+    """It is open only after the required number of steps."""
 
     def __init__(self, count: int) -> None:
         self.count = count
@@ -96,7 +96,7 @@ def run(world: Simulation) -> None:
 
 
 def judge(world: Simulation, count: int) -> None:
-    """Each step has counted once, and nobody sleeps in front of an open latch."""
+    """Check that each step counted once, and no thread waits at an open latch."""
     if world.external_client(Exists(PATH)) is None:
         return
     node: Node = world.external_client(GetData(PATH))

@@ -1,7 +1,4 @@
-"""Lock and RLock: one holder at a time over processes and threads, tokens that grow, nothing left.
-
-Rules for this file: threads use one LockCore a process, as the faces do.
-"""
+"""Lock and RLock: one holder at a time among processes and threads, increasing tokens, nothing left."""
 
 from __future__ import annotations
 
@@ -27,7 +24,7 @@ PATH = f"{ROOT}/lock/l"
 
 
 async def thread(world: Simulation, process: SimProcess, depth: int) -> None:
-    """Takes the lock some times, as a ``with`` block does."""
+    """Take the lock several times, as a ``with`` block does."""
     owner = object()
     core = process.local(PATH, lambda: LockCore(PATH))
     for _ in range(world.rng.randint(1, 2)):
@@ -37,7 +34,7 @@ async def thread(world: Simulation, process: SimProcess, depth: int) -> None:
 
 
 async def hold(world: Simulation, core: LockCore, owner: object, depth: int) -> None:
-    """Holds the lock ``depth`` times, and lets it go."""
+    """Hold the lock ``depth`` times, and release it."""
     grant = core.grant
     if grant is not None:
         place = grant.place
@@ -52,7 +49,7 @@ async def hold(world: Simulation, core: LockCore, owner: object, depth: int) -> 
 
 
 async def let_go(world: Simulation, core: LockCore, owner: object) -> None:
-    """A loss is told of at the release, and never without a reason."""
+    """A loss is reported at the release, and always with a reason."""
     try:
         await core.release(owner)
     except LockLostError as error:

@@ -1,7 +1,7 @@
-"""Looks: who only looks at a primitive sees what it was at some moment of the call, while others use it.
+"""Observers: a read of a primitive returns its state at some moment of the call, while others use it.
 
-Rules for this file: the others are the scenarios of these primitives; the truth is what stood in the server's tree from
-the beginning of a call to its end.
+The others are the scenarios of these primitives; the truth is the server's tree from the beginning
+to the end of a call.
 """
 
 from __future__ import annotations
@@ -38,7 +38,9 @@ Names = frozenset[str]
 
 
 class State:
-    """What stands in a znode at one moment: the names below it, and its data; None if it is not there."""
+    """The state of a znode at one moment: the names of its children, and its data; None if it does not
+    exist.
+    """
 
     def __init__(self, world: Simulation, path: str) -> None:
         node = world.server.engine.tree.node(path)
@@ -47,7 +49,7 @@ class State:
 
     @property
     def standing(self) -> set[str]:
-        """Who stands in line there."""
+        """Return the contenders."""
         return {each.name for each in wait_queue.in_order(tuple(self.names or ()))}
 
     def __eq__(self, other: object) -> bool:
@@ -60,7 +62,7 @@ class State:
 
 
 class States(Check):
-    """The states of one znode, one after the other."""
+    """The states of one znode, in order."""
 
     def __init__(self, world: Simulation, path: str) -> None:
         self.path = path
@@ -73,12 +75,12 @@ class States(Check):
 
 
 def ever(states: Sequence[State]) -> set[str]:
-    """Whoever stood there at any moment."""
+    """Return the contenders that existed at any moment."""
     return set[str]().union(*(state.standing for state in states))
 
 
 def always(states: Sequence[State]) -> set[str]:
-    """Whoever stood there all the time."""
+    """Return the contenders that existed all the time."""
     return set.intersection(*(state.standing for state in states))
 
 
@@ -86,7 +88,7 @@ def names_of(found: list[tuple[str, Any]]) -> list[str]:
     return [path.rpartition("/")[2] for path, _ in found]
 
 
-# What is seen, and whether it was so
+# Reads, and whether their results were true
 
 
 def is_open(answer: bool, states: Sequence[State], _: int) -> bool:
@@ -108,7 +110,7 @@ def stand(answer: tuple[str, ...], states: Sequence[State], _: int) -> bool:
 
 
 def permits(initial: int, state: State) -> int:
-    """How many a semaphore has."""
+    """Return the number of permits of a semaphore."""
     return initial + (json.loads(state.data)["extra"] if state.data else 0)
 
 
@@ -156,7 +158,7 @@ Fits = Callable[[Any, Sequence[State], int], bool]
 
 @dataclass(frozen=True)
 class ObserverCase:
-    """What one looks at: the znode where the truth stands, how the core is made, of which size, and the looks."""
+    """What is observed: the znode with the truth, how its core is created, its size, and the reads."""
 
     run: Callable[[Simulation], None]
     core: str
@@ -205,7 +207,7 @@ WAYS = (
 
 
 async def looker(world: Simulation, process: SimProcess, way: ObserverCase, states: States) -> None:
-    """Looks some times, as soon as somebody else is there."""
+    """Observe several times, as soon as another process is there."""
     size = 0
     while way.size:
         await Wait(limit=0.001)

@@ -1,6 +1,7 @@
-"""Partitioner: no share is held twice, and in the end all are held, by all alike.
+"""Partitioner: no share is held twice, and in the end all are held, evenly.
 
-Rules for this file: one member a process; it holds a share from the one call to the other, as a user's program would.
+There is one member per process; it holds a share from one callback to the other, as a user's
+program would.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ def released(world: Simulation, share: str, token: int) -> None:
 
 
 async def member(world: Simulation, process: SimProcess) -> None:
-    """Takes part for a while, or to the end."""
+    """Take part for a while, or to the end."""
     await Run(pause(world))
     core, callbacks = core_of(process), Callbacks(partial(acquired, world, process), partial(released, world))
     if apart(world, process.name).random() < 0.3:

@@ -1,8 +1,8 @@
-"""Pool: every task that was surely put is answered, once, whoever dies when; and its end leaves nothing, nor does the
-death of its caller where somebody sweeps.
+"""Pool: every task that was certainly put is answered once, whichever process exits when; its end
+leaves nothing, nor does an exited caller after a sweep.
 
-Rules for this file: an answer is the payload of its task; the observer, whom no fault strikes, works too, so that there
-is always somebody who does.
+An answer is the payload of its task; the observer, which no fault hits, works too, so that there is
+always a worker.
 """
 
 from __future__ import annotations
@@ -68,9 +68,9 @@ class ScenarioRun:
         while self.surely - set(self.heard):
             for said in await Run(caller.receive()) or ():
                 if said.kind == WORN and self.most and (world.faults.injected or world.history.events("released")):
-                    pass  # so many workers died of it, lost it, or did not want it
+                    pass  # the number of workers that exited, lost it, or refused it
                 elif said.data == b"" and world.faults.injected and self.sweeps:
-                    pass  # it was taken for dead, and its parts are being removed: it learns that next
+                    pass  # it was considered dead, and its parts are being removed: it will notice next
                 elif said.data != b"%d.%d" % (said.job, said.part):
                     world.fail(f"the answer to {said.job}.{said.part} is {said.data!r}")
                 self.heard.append((said.job, said.part))
@@ -89,7 +89,7 @@ class ScenarioRun:
                 if self.sweeps and not await Run(core.is_there(GUID)) and not self.is_over:
                     self.heard_of_nobody()
                 if rng.random() < 0.2 and process.name != OBSERVER:
-                    if self.most and rng.random() < 0.5:  # it counts as delivered
+                    if self.most and rng.random() < 0.5:  # the delivery counts
                         self.world.record("released")
                         await Run(core.release(delivery))
                     else:
@@ -100,7 +100,7 @@ class ScenarioRun:
     async def finish(self, core: PoolCore, delivery: ClaimedItem) -> None:
         try:
             payload = await core.payload(delivery)
-        except NoNodeError:  # with its parts: the task was ended, or its caller has gone
+        except NoNodeError:  # with its parts: the task was ended, or its caller was removed
             payload = b""
         answer = await core.answer(delivery, DONE, payload)
         while True:
@@ -115,14 +115,14 @@ class ScenarioRun:
             self.world.fail("the caller was taken for dead, and nothing went wrong")
 
     async def call(self, process: SimProcess) -> None:
-        """As caller, who may be taken for dead, but not while he lives."""
+        """Act as a caller, which may be considered dead, but not while it runs."""
         try:
             await self.caller(process)
         except NoNodeError:
             self.heard_of_nobody()
 
     async def sweeper(self, process: SimProcess, pauses: tuple[float, ...] = (0.0, 0.5, 6.0)) -> None:
-        """Removes what dead callers have left."""
+        """Remove what exited callers have left."""
         core = self.core(process)
         for _ in range(8):
             await Run(sweep_all(core, f"{ROOT}/pool") if self.world.rng.random() < 0.3 else sweep(core))
@@ -147,8 +147,9 @@ class ScenarioRun:
         world.close()
 
     def bury(self, observer: SimProcess) -> None:
-        """The caller is dead, and who sweeps long enough after that removes all that was his."""
-        pause = 12.0  # of who died before he said how long his session lives, a minute is waited for
+        """Kill the caller; a sweep long enough after that removes all its znodes."""
+        # for a caller that exited before it recorded its session timeout, a minute is assumed
+        pause = 12.0
         spawn(observer, self.sweeper(observer, (pause,)), "last sweeper")
         self.world.run()
         left = [path for path in self.world.leftovers() if GUID in path and "/claims/" not in path]
@@ -167,7 +168,7 @@ class ScenarioRun:
 
 @contextmanager
 def parts_of(size: int) -> Iterator[None]:
-    """A payload is large so soon that it takes several parts."""
+    """Split payloads into parts from a small size on."""
     usual, payload_chunks.PART_BYTES = payload_chunks.PART_BYTES, size
     try:
         yield
@@ -176,12 +177,12 @@ def parts_of(size: int) -> Iterator[None]:
 
 
 def play_swept(world: Simulation) -> None:
-    """Payloads that are split, deliveries that are counted, callers that may be dead."""
+    """Split payloads, counted deliveries, callers that may exit."""
     with parts_of(world.rng.choice((1, 2, 100))):
         ScenarioRun(world, world.rng.choice((0, 1, 2)), sweeps=True).run()
 
 
-#: Interrupts came later: seeds stay what they were.
+#: Interrupts were added later: the seeds stay the same.
 TOLERATED_FAULTS = tuple(kind for kind in KINDS if kind != "interrupt")
 
 POOL = Scenario("pool", lambda world: ScenarioRun(world).run(), TOLERATED_FAULTS, (*BESIDES, "interrupt"))

@@ -1,6 +1,7 @@
-"""Queue, task_done and join: what is done was put, once, and whoever joins goes on as soon as all of it is, not before.
+"""Queue, task_done and join: each item done was put, once, and a joiner continues as soon as all are
+done, not before.
 
-Rules for this file: threads use one core a process, as the faces do; an item says who put it, and as his which.
+An item contains its producer, and its number among that producer's.
 """
 
 from __future__ import annotations
@@ -32,7 +33,9 @@ def core_of(process: SimProcess) -> QueueCore:
 
 
 class Counts:
-    """What the threads know: how many puts were begun, and were acknowledged; how many dones were begun, and due."""
+    """What the threads know: how many puts were started, and acknowledged; how many dones were
+    started, and due.
+    """
 
     def __init__(self, world: Simulation) -> None:
         self.world = world
@@ -49,7 +52,7 @@ class Counts:
             await Run(work(self.world))
 
     async def worker(self, process: SimProcess) -> None:
-        """Gets, and says that it is done: each of a burst after the last is got, or in any process."""
+        """Get items and call task_done: for a burst after its last get, in any process."""
         world = self.world
         while True:
             got = 0
@@ -68,7 +71,7 @@ class Counts:
                     await Run(self.finish(doer))
 
     async def finish(self, process: SimProcess, due: bool = True) -> None:
-        """One item is done. It was due, if nobody has counted one too many."""
+        """Call task_done. It was due, unless a surplus one was counted."""
         self.doing += 1
         try:
             was_due = await core_of(process).task_done()
@@ -81,13 +84,13 @@ class Counts:
             self.world.fail(f"{self.done} items were done, and {self.putting} put")
 
     async def meddler(self, process: SimProcess) -> None:
-        """Says that something is done that he did not get."""
+        """Call task_done for an item that it did not get."""
         await Run(work(self.world))
         self.world.record("meddles")
         await Run(self.finish(process, due=False))
 
     async def joiner(self, process: SimProcess) -> None:
-        """Waits until all is done: it was so, at some moment of the call."""
+        """Wait until all is done, which was true at some moment of the call."""
         world = self.world
         for _ in range(world.rng.randint(1, 3)):
             await Run(work(world))
@@ -105,7 +108,7 @@ class Counts:
                 world.fail("join ended without a deadline")
 
     async def last(self, process: SimProcess) -> int:
-        """As joiner, when all is over; how many are unfinished."""
+        """Join when all is over; return how many are unfinished."""
         core = core_of(process)
         unfinished = await Run(core.znodes.unfinished())
         joined = await Run(core.join(), 5.0)

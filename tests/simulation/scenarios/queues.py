@@ -1,6 +1,7 @@
-"""Queues: no item lost or doubled, in order, never over the bound, nobody asleep while there are items.
+"""Queues: no item lost or duplicated, in order, never beyond the bound, and no getter waits while
+there are items.
 
-Rules for this file: threads use one core a process, as the faces do; an item says who put it, and as his which.
+An item contains its producer, and its number among that producer's.
 """
 
 from __future__ import annotations
@@ -40,13 +41,13 @@ from distsync.errors import Full, OutcomeUnknownError, ShutDown
 
 PATH = f"{ROOT}/queue/q"
 
-#: Items that are counted by one write, so that some puts of several have two kinds of counts.
+#: Number of items that one write counts, so that some puts use both counters.
 BULK = 2
 
-#: Items that a getter of several gets at most.
+#: Maximum number of items that one get takes.
 SEVERAL = 3
 
-#: In so many schedules somebody shuts the queue down.
+#: Fraction of the schedules in which the queue is shut down.
 CLOSING = 0.15
 
 Make = Callable[[str, Receipts], QueueCore]
@@ -57,7 +58,7 @@ def priority_core(path: str, made: Receipts) -> QueueCore:
 
 
 class RestoredItems(Check):
-    """Knows the items that came back: they were there, were taken, and a restore put them into the queue again."""
+    """Detects restored items: they were there, were taken, and were put into the queue again."""
 
     def __init__(self) -> None:
         self.paths: set[str] = set()
@@ -94,7 +95,7 @@ async def close_some_time(world: Simulation, core: QueueCore, maxsize: int) -> N
 
 
 def thrown_away(world: Simulation) -> bool:
-    """Whether somebody has thrown away what was there."""
+    """Return whether items were discarded."""
     return any(record.immediate for record in world.history.events("shutting down"))
 
 
@@ -112,7 +113,7 @@ class ScenarioRun:
     ) -> None:
         self.world = world
         self.several = several
-        #: So many producers more in each process, all of whom put together.
+        #: Number of additional producers per process whose puts are coalesced.
         self.crowd = crowd
         self.closing = closing
         self.make = make
@@ -128,7 +129,7 @@ class ScenarioRun:
         return core
 
     async def producer_of_many(self, process: SimProcess, name: str) -> None:
-        """As producer, several at once."""
+        """Put several items at once."""
         world, core = self.world, self.core(process)
         for turn in range(world.rng.randint(1, 2)):
             items = [(world.rng.randint(0, 2), name, 10 * turn + number) for number in range(world.rng.randint(2, 4))]
@@ -170,7 +171,9 @@ class ScenarioRun:
             await Run(work(world))
 
     def check_bound(self, item: tuple[Any, ...]) -> None:
-        """Items whose put has succeeded are never more than the bound, but for those that a restore put back."""
+        """Check that the items whose put has succeeded never exceed the bound, except by restored
+        ones.
+        """
         self.acknowledged.add(item)
         counted = self.acknowledged - self.returns.restored
         inside = [each for each in self.present() if each in counted]
@@ -178,7 +181,7 @@ class ScenarioRun:
             self.world.fail(f"{len(inside)} items are in a queue of {self.maxsize}: {inside}")
 
     def check_over(self) -> None:
-        """Who hears that the queue was shut down has seen it empty since: nothing can have been put later."""
+        """A getter that gets ShutDown has seen the queue empty since: no item can have been put later."""
         left = [item for item in self.present() if item not in self.returns.restored]
         if left and self.returns in self.world.checks and not thrown_away(self.world):
             self.world.fail(f"a getter is told that it is over, and there are {left}")
@@ -212,13 +215,13 @@ class ScenarioRun:
             await Run(work(world))
 
     def present(self) -> list[tuple[Any, ...]]:
-        """The items in the queue, by the server's word, in the order of their arrival."""
+        """Return the items in the queue according to the server, in order of arrival."""
         paths = [path for path in self.world.leftovers() if path.startswith(f"{PATH}/items/") and "/i_" in path]
         paths.sort(key=lambda path: (path.rpartition("/")[0], int(path[-10:])))
         return [tuple(json.loads(self.world.external_client(GetData(path)).data)) for path in paths]
 
     async def drain(self, process: SimProcess) -> None:
-        """Gets what is left."""
+        """Get what is left."""
         core = self.core(process)
         with suppress(ShutDown):
             while (data := await Run(core.get(b"", False, self.maxsize))) is not None:
@@ -249,13 +252,13 @@ class ScenarioRun:
         world.close()
 
     def in_order(self, left: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-        """In which order these, which arrived so, should be got."""
+        """Return these items, given in order of arrival, in the order of the queue."""
         if self.make is priority_core:
             return sorted(left)
         return left[::-1] if self.make is OrderedCore else left
 
     def check_sleepers(self, waiting: list[str], left: list[tuple[Any, ...]]) -> None:
-        """Nobody waits for what is there."""
+        """Check that no getter waits while there is an item."""
         if waiting and self.world.history.events("shut down"):
             self.world.fail(f"{waiting} sleep although it was shut down")
         consumers = [name for name in waiting if "consumer" in name]
@@ -266,7 +269,7 @@ class ScenarioRun:
             self.world.fail(f"{', '.join(producers)} sleep while only {left} are there, and {self.maxsize} may be")
 
     def account(self, rest: list[tuple[Any, ...]]) -> None:
-        """What was put was got once, or is there."""
+        """Check that each item put was got once, or is there."""
         world, history = self.world, self.world.history
         got = [record.item for record in history.events("got")] + rest
         doubled = sorted({item for item in got if got.count(item) > 1})
@@ -281,8 +284,9 @@ class ScenarioRun:
             world.fail(f"got although never put: {never}; got although put said Full: {refused}")
 
     def unsure(self) -> int:
-        """How many items may be gone with a getter that died, or whose session ended, before he had his answer, or
-        that Ctrl-C met when he had it already."""
+        """Return how many items may be lost with a getter that exited, or whose session ended, before
+        its reply, or that Ctrl-C hit when it had the item already.
+        """
         troubled_ones = {process.name for process in self.world.processes.values() if troubled(self.world, process)}
         events = [record.event for record in self.world.history.records if record.process in troubled_ones]
         late = [task for task, at in self.world.interrupts if isinstance(at, Call)]
@@ -292,7 +296,7 @@ class ScenarioRun:
 
 
 def check_given_up(world: Simulation) -> None:
-    """Nothing is sent of a put that has ended with Ctrl-C."""
+    """Check that no request of a put that was ended by Ctrl-C is sent."""
     given_up: set[bytes] = set()
     for _, _, what, about in world.history.notes:
         if what == "*" and about[0] == "gave up":
@@ -305,7 +309,7 @@ def check_given_up(world: Simulation) -> None:
 
 @contextmanager
 def segments_of(size: int) -> Iterator[None]:
-    """A segment is full so soon that a short schedule sees several."""
+    """Make segments so small that a short schedule uses several."""
     usual, fifo.SEGMENT = fifo.SEGMENT, size  # type: ignore[attr-defined]
     try:
         yield
@@ -317,7 +321,7 @@ def run(
     world: Simulation, make: Make, bounded: bool, several: bool = False, crowd: int = 0, closing: float = CLOSING
 ) -> None:
     maxsize = world.rng.randint(1, 3) if bounded else 0
-    world.clean_up_ms = CLEAN_UP_MS if bounded else 0  # a put that is late takes its item out again
+    world.clean_up_ms = CLEAN_UP_MS if bounded else 0  # a put that is late removes its item
     with segments_of(world.rng.choice((2, 3, SEGMENT))):
         ScenarioRun(world, make, maxsize, several, crowd, closing).run()
 

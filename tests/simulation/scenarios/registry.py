@@ -1,6 +1,5 @@
-"""Registry: what was registered is found, by who registered it at once, by all others soon, and as long as he lives.
-
-Rules for this file: threads use one core a process, as the face does.
+"""Registry: an entry is found, by its own process at once, by all others soon, and while its process
+runs.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ Due = dict[str, SimProcess]
 
 
 async def registrar(world: Simulation, process: SimProcess, number: int, due: Due) -> None:
-    """Registers names of its own, and one that all want."""
+    """Register names of its own, and one that all want."""
     core = core_of(process)
     own = f"{process.name}{number}"
     for turn in range(world.rng.randint(1, 3)):
@@ -67,7 +66,9 @@ async def registrar(world: Simulation, process: SimProcess, number: int, due: Du
 async def check_found(
     world: Simulation, process: SimProcess, core: RegistryCore, name: str, data: bytes | None
 ) -> None:
-    """Who has registered sees it at once, unless its session was lost, or somebody has taken it away."""
+    """Check that a process sees its own entry at once, unless its session was lost, or another client
+    removed the entry.
+    """
     asks = apart(world, f"looks up {name} {world.now_ms}").random() < 0.3
     node = await Run(core.look_up(name)) if asks else (await Run(core.view.get())).get(name)
     found = node and node.data
@@ -77,7 +78,7 @@ async def check_found(
 
 
 async def waiter(world: Simulation, process: SimProcess, name: str) -> None:
-    """Waits for a name. Who finds it finds what somebody has registered."""
+    """Wait for a name, and check that its entry was registered."""
     node = await Run(core_of(process).find(name), maybe_timeout(world))
     if node is not None and not node.data.startswith(b"" if name == "all" else name.encode()):
         world.fail(f"{process.name} has waited for {name}, and found {node.data!r}")

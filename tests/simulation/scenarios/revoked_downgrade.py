@@ -1,6 +1,6 @@
-"""Revocation of a shared lock whose writers read too, and read on: whoever takes the lock finds them there.
+"""Revocation of a shared lock whose writers read too, and read on: a revoker finds them.
 
-Rules for this file: threads use one core a process, as the faces do; the beams are judged by the server's own tree.
+The server's tree determines whether a revocation succeeded.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def grant_of(core: SharedCore, owner: object, what: str) -> Grant | None:
 
 
 async def holder(world: Simulation, process: SimProcess) -> None:
-    """Writes and reads, until it is asked or for a while; then reads on, likewise."""
+    """Write and read, until requested or for a while; then read on, likewise."""
     owner, core = object(), of(process)
     for _ in range(world.rng.randint(1, 2)):
         if not await Run(core.writer.acquire(owner, b'{"pid":1}')):
@@ -58,13 +58,13 @@ async def let_go(world: Simulation, core: SharedCore, owner: object, what: str) 
     world.record("released", what=what)
     try:
         await Run((core if what == "reader" else core.writer).release(owner))
-    except (LockLostError, NotHeldError) as error:  # it may have been interrupted before it read
+    except (LockLostError, NotHeldError) as error:  # it may have been interrupted before its read
         if not world.faults.injected and not world.tampered:
             world.fail(f"a loss without a fault: {error}")
 
 
 async def revoker(world: Simulation, holders: list[SimProcess]) -> None:
-    """Takes the lock from whoever holds, again and again, as long as anybody wants to."""
+    """Revoke the lock from its holders, again and again, as long as others want it."""
     while any(task for each in holders for task in each.tasks if not task.done and not task.background):
         try:
             asked = await Run(revocation.request_revocation(PATH))
@@ -83,7 +83,7 @@ async def pause() -> None:
 
 
 def nobody_is_left(world: Simulation, asked: list[str]) -> None:
-    """A holder's znode, and what follows it, has its number."""
+    """The znode of a holder, and its successor, have the same number."""
     names = [path.rpartition("/")[2] for path in (*asked, *world.leftovers()) if path.startswith(f"{PATH}/")]
     numbers = [each.number for each in wait_queue.in_order(names)]
     again = sorted(number for number in set(numbers) if numbers.count(number) > 1)

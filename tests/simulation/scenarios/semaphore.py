@@ -1,6 +1,5 @@
-"""Semaphores: never more holders than permits, no permit lost; and Semaphore(0), whose permits are used up.
-
-Rules for this file: threads use one core a process, as the faces do.
+"""Semaphores: never more holders than permits, no permit lost; and Semaphore(0), whose permits are
+consumed.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ def curators(process: SimProcess, permits: int) -> Leases:
 
 
 async def holder(world: Simulation, process: SimProcess, permits: int, bound: int | None, make: Make) -> None:
-    """Takes a permit some times, as a ``with`` block does."""
+    """Take a permit several times, as a ``with`` block does."""
     core, owner = process.local(PATH, lambda: make(process, permits)), object()
     until = apart(world, process.name).choice((None, None, 0.0, 1.0))
     for _ in range(world.rng.randint(1, 2)):
@@ -76,7 +75,9 @@ async def holder(world: Simulation, process: SimProcess, permits: int, bound: in
 
 
 async def give_back(world: Simulation, core: Leases, bound: int | None, owner: object) -> None:
-    """A loss is told of at the release, and never without a reason; one too many, not without a stranger."""
+    """A loss is reported at the release, with a reason; a surplus release is refused unless there is
+    an unrelated releaser.
+    """
     try:
         await core.release(1, bound, owner=owner)
     except LockLostError as error:
@@ -89,7 +90,7 @@ async def give_back(world: Simulation, core: Leases, bound: int | None, owner: o
 
 
 async def stranger(world: Simulation, process: SimProcess, permits: int, bound: int | None, count: int) -> None:
-    """Releases what it never acquired."""
+    """Release without having acquired."""
     core = process.local(PATH, lambda: SemaphoreCore(PATH, permits, receipts(process)))
     await Run(work(world))
     world.record("adding", count=count)
@@ -104,9 +105,11 @@ async def stranger(world: Simulation, process: SimProcess, permits: int, bound: 
 
 
 class Bounded(Check):
-    """Never more permits free than at the beginning, and none added that would be. But after a fault the permit of a
-    holder who died, or of a call that ended before it knew where it stands, comes back, also if a stranger has released
-    it before."""
+    """Never more free permits than initially, and no release that would add one succeeds.
+
+    After a fault the permit of a holder that exited, or of a call that ended before it knew its
+    result, becomes free even if another process has released it before.
+    """
 
     def __init__(self, permits: int) -> None:
         self.permits = permits
@@ -143,7 +146,7 @@ def play_pool(make: Make, waiting_room: str, world: Simulation) -> None:
 
 
 def play_semaphore(world: Simulation) -> None:
-    """As a BoundedSemaphore, or as one to which a stranger adds permits."""
+    """A BoundedSemaphore, or a semaphore to which an unrelated thread adds permits."""
     rng = world.rng
     permits, strangers = rng.randint(1, 3), rng.choice((0, 0, 1, 2))
     bound = permits if rng.random() < 0.5 else None
@@ -166,7 +169,7 @@ def play_holders(world: Simulation, permits: int, bound: int | None, make: Make)
 
 
 def count_free(world: Simulation, permits: int, bound: int | None, make: Make) -> None:
-    """All permits are free at the end, and those that strangers added."""
+    """Check that all permits are free at the end, including added ones."""
     counted = world.processes.get(OBSERVER) or world.process(OBSERVER)
     counting = counted.spawn(make(counted, permits).value())
     world.run(lambda: counting.done)
@@ -183,7 +186,7 @@ def count_free(world: Simulation, permits: int, bound: int | None, make: Make) -
 
 
 async def taker(world: Simulation, process: SimProcess, takes: int) -> None:
-    """Uses up some permits."""
+    """Consume some permits."""
     core = process.local(PATH, lambda: SignalCore(PATH, receipts(process)))
     for _ in range(takes):
         timeout = maybe_timeout(world)
@@ -197,7 +200,7 @@ async def taker(world: Simulation, process: SimProcess, takes: int) -> None:
 
 
 async def giver(world: Simulation, process: SimProcess, gives: int) -> None:
-    """Adds some permits."""
+    """Add some permits."""
     core = process.local(PATH, lambda: SignalCore(PATH, receipts(process)))
     for _ in range(gives):
         count = world.rng.randint(1, 2)
@@ -220,7 +223,7 @@ def play_signal(world: Simulation) -> None:
 
 
 def count_permits(world: Simulation) -> None:
-    """Permits are neither lost nor doubled, and nobody sleeps while there are some."""
+    """Check that permits are neither lost nor duplicated, and no thread waits while there are some."""
     history = world.history
     left = sum(path.startswith(f"{PATH}/permits/") for path in world.leftovers())
     taken, given = len(history.events("taken")), sum(record.count for record in history.events("given"))

@@ -1,6 +1,5 @@
-"""Shared locks: readers and writers never together, by the server's own history; downgrades, revocation, many at once.
-
-Rules for this file: threads use one core a process, as the faces do.
+"""Shared locks: readers and writers never together, by the server's own history; downgrades,
+revocation, many at once.
 """
 
 from __future__ import annotations
@@ -33,7 +32,9 @@ PATH = f"{ROOT}/sharedlock/s"
 
 
 class ReadersOrWriter(Check):
-    """Whoever writes is alone, but for what he reads himself; each next writer has a higher token."""
+    """A writer is alone, except for its own readers; each writer has a higher token than the previous
+    one.
+    """
 
     def __init__(self) -> None:
         self.holding: dict[tuple[str, str], Record] = {}
@@ -68,7 +69,9 @@ class ReadersOrWriter(Check):
 
 
 class OneKindHolds(Check):
-    """The server's history: while the znode of a granted reader stands, no writer's znode is ahead of it."""
+    """The server's history: while the znode of a granted reader exists, no writer's znode is ahead of
+    it.
+    """
 
     def see(self, world: Simulation, record: Record) -> None:
         if record.event != "granted" or not holds(world, record) or record.fields.get("name") is None:
@@ -87,7 +90,7 @@ def of(process: SimProcess) -> SharedCore:
 
 
 def granted(world: Simulation, core: SharedCore, owner: object, what: str) -> None:
-    """It is noted at the moment when the call returns."""
+    """Record the grant at the moment when the call returns."""
     share = core.share_of(owner) if what == "reader" else None
     grant = share.grant if share else core.writer.grant
     if grant is not None:
@@ -102,7 +105,7 @@ def granted(world: Simulation, core: SharedCore, owner: object, what: str) -> No
 
 
 async def let_go(world: Simulation, core: SharedCore, owner: object, what: str) -> None:
-    """A loss is told of at the release, and never without a reason."""
+    """A loss is reported at the release, and always with a reason."""
     world.record("released", what=what)
     try:
         await Run((core if what == "reader" else core.writer).release(owner), world.rng.choice((None, 10.0, 0.0)))
@@ -112,7 +115,7 @@ async def let_go(world: Simulation, core: SharedCore, owner: object, what: str) 
 
 
 async def reads(world: Simulation, core: SharedCore, owner: object) -> None:
-    """Reads, twice at times, and is refused as a writer meanwhile."""
+    """Read, twice at times, and get refused as a writer in between."""
     timeout = maybe_timeout(world)
     if not await Run(core.acquire(owner, b"", timeout != 0.0), timeout):
         return
@@ -147,12 +150,12 @@ async def let_go_of_writer(core: SharedCore, owner: object) -> None:
 
 
 def keep_of(world: Simulation) -> float:
-    """For how long writers keep: in half of the schedules they do."""
+    """Return how long writers are cached: in half of the schedules they are."""
     return 0.1 if world.seed % 2 else 0.0
 
 
 async def writes(world: Simulation, core: SharedCore, owner: object, process: str) -> None:
-    """Writes; at times reads too, and goes on reading for a while."""
+    """Write; at times read too, and read on for a while."""
     timeout, linger = maybe_timeout(world), keep_of(world)
     kept = core.writer.cached
     quick = linger and kept is not None and world.processes[process].is_proven(kept.place.session_id)
@@ -173,7 +176,7 @@ async def writes(world: Simulation, core: SharedCore, owner: object, process: st
 
 
 async def downgrade(world: Simulation, core: SharedCore, owner: object, reading: bool) -> None:
-    """Lets go of the writer first, or of the reader."""
+    """Release the writer first, or the reader."""
     if not reading:
         await let_go(world, core, owner, "writer")
         if core.depth(owner):  # interrupted in between
@@ -213,7 +216,7 @@ LOCK_PATH = f"{ROOT}/lock/r"
 
 
 async def holder(world: Simulation, process: SimProcess, consents: bool) -> None:
-    """Holds the lock until somebody asks for it, or, without consent, for too long."""
+    """Hold the lock until revocation is requested or, without consent, for too long."""
     owner = object()
     core = process.local(LOCK_PATH, lambda: LockCore(LOCK_PATH))
     for _ in range(world.rng.randint(1, 2)):
@@ -234,7 +237,7 @@ async def hold_on(world: Simulation, grant: Grant, consents: bool) -> None:
         await Wait(grant.loss, limit=3.0)
         return
     if world.rng.random() < 0.3:
-        await Wait(grant.loss, limit=1.0)  # its znode is watched already, when it begins to heed it
+        await Wait(grant.loss, limit=1.0)  # its znode is watched already when it starts to watch for revocation
     await revocation.watch_revocation(grant)
     await revocation.until_asked(grant)
 
@@ -248,8 +251,7 @@ async def give(world: Simulation, core: LockCore, owner: object) -> None:
 
 
 async def revoker(world: Simulation, holders: list[SimProcess], beams: bool) -> None:
-    """Asks whoever holds, as long as anybody wants to: once, or, with ``beams``, again and again, and takes it from him
-    at times."""
+    """Request revocation, once, or, with ``beams``, again and again, at times revoking the lock."""
     while any(task for each in holders for task in each.tasks if not task.done and not task.background):
         try:
             paths = await Run(revocation.request_revocation(LOCK_PATH))
@@ -268,7 +270,9 @@ async def pause() -> None:
 
 
 def play_revocation(world: Simulation) -> None:
-    """Who consents is always asked in the end, and lets go; who does not is lost to the beams, or ends by itself."""
+    """A consenting holder is always asked eventually, and releases; another one is revoked, or ends by
+    itself.
+    """
     world.checks += [Exclusion("lock"), NothingLeft(f"{LOCK_PATH}/")]
     holders = list(processes(world, 2, 3))
     for process in holders:

@@ -1,6 +1,5 @@
-"""Queue.task_done: as many are told that theirs was one too many as there were, and the counts agree at the end.
-
-Rules for this file: threads use one core a process, as the faces do.
+"""Queue.task_done: the number of refused calls is the number of surplus ones, and the counts agree at
+the end.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ async def put_all(world: Simulation, process: SimProcess, items: int) -> None:
 
 
 async def worker(world: Simulation, process: SimProcess, dones: int) -> None:
-    """Gets some items, and says that so many are done, whether it has got them or not."""
+    """Get some items, and call task_done, for as many or not."""
     core = core_of(process)
     for _ in range(dones):
         if world.rng.random() < 0.7:
@@ -65,7 +64,7 @@ def run(world: Simulation) -> None:
 
 
 def compare(world: Simulation, items: int) -> None:
-    """Who was killed, or interrupted, may have counted or not."""
+    """Calls that were killed or interrupted may have counted or not."""
     events = world.history.events
     begun, due, over = (len(events(name)) for name in ("begun", "due", "too many"))
     puts, dones = (world.external_client(Exists(f"{PATH}/{name}")).version for name in ("puts", "dones"))

@@ -1,7 +1,7 @@
-"""RateLimiter: in no span of time more tokens than there may be; and, without a fault, none is lost.
+"""RateLimiter: in no time span are more tokens used than allowed; and, without a fault, none is lost.
 
-Rules for this file: threads use one core a process, as the faces do. When a token was used is known only as well as
-the begin and the end of its call tell: the tokens of all calls inside a span were used in that span.
+When a token was used is only known from the begin and the end of its call: the tokens of all calls
+within a span were used in that span.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from simulation.scenarios.common import ROOT, Scenario, processes, spawn, work
 from distsync._protocols.state.token_bucket import RateCore
 
 PATH = f"{ROOT}/rate/r"
-#: How long a call takes at most that finds its tokens: without a fault.
+#: Maximum duration of a call whose tokens are available, without a fault.
 PROMPT_MS = 3_000
 
 
 class Rate(Check):
-    """Judges each span of time that ends with a call; a task records ``asking`` and ``granted``."""
+    """Judges each time span that ends with a call; a task records ``asking`` and ``granted``."""
 
     def __init__(self, rate: float, burst: int) -> None:
         self.rate = rate
@@ -40,14 +40,15 @@ class Rate(Check):
     def _judge(self, world: Simulation) -> None:
         for begin in {begin for begin, _ in self.used}:
             used = sum(tokens for begun, tokens in self.used if begun >= begin)
-            allowed = self.burst + self.rate * (world.now_ms - begin + 1) / 1000  # clocks count whole milliseconds
+            # clocks have a resolution of milliseconds
+            allowed = self.burst + self.rate * (world.now_ms - begin + 1) / 1000
             if used > allowed + 1e-6:
                 span = f"from {begin} to {world.now_ms} ms"
                 world.fail(f"{used} tokens were used {span}, {allowed:.3f} may be")
 
 
 async def user(world: Simulation, process: SimProcess, rate: float, burst: int) -> None:
-    """Uses tokens some times."""
+    """Use tokens several times."""
     core = process.local(PATH, lambda: RateCore(PATH, rate, float(burst)))
     for _ in range(world.rng.randint(1, 5)):
         tokens = world.rng.randint(1, burst)
@@ -66,7 +67,7 @@ def run(world: Simulation) -> None:
         for _ in range(world.rng.randint(1, 2)):
             spawn(process, user(world, process, rate, burst))
     world.run()
-    asked = sum(record.tokens for record in world.history.events("asking"))  # who is late may lose what was his
+    asked = sum(record.tokens for record in world.history.events("asking"))  # a late caller may lose its tokens
     longest_ms = max(0, asked - burst) / rate * 1000 + PROMPT_MS
     if not world.faults.injected and world.done_ms > longest_ms:
         world.fail(f"{asked} tokens took {world.done_ms} ms: some were lost")

@@ -1,7 +1,7 @@
-"""Two-phase commit: no site commits where another aborts, whoever dies when; all learn what was decided; nothing left.
+"""Two-phase commit: no site commits if another aborts, whichever process exits when; all learn the
+decision; nothing is left.
 
-Rules for this file: threads use one core a process, as the face does. A site that died, or whose thread was ended by
-Ctrl-C, is started again when all is quiet.
+A site that exited, or whose thread was ended by Ctrl-C, is started again when all is quiet.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ PATH = f"{ROOT}/transaction/t"
 #: Longer than any session, and than any pause.
 QUIET_S = 60.0
 
-#: Who votes by hand, or leaves, waits at most so many times before.
+#: Maximum number of waits before a site votes manually, or leaves.
 SOME_TIMES = 6
 
-#: Faults strike those too who were started again, some times.
+#: Number of restarts during which faults continue.
 ROUNDS = 12
 
 
 class Agreement(Check):
-    """Whatever is said about one transaction is the same, and commit only if all sites voted so."""
+    """All statements about one transaction agree, and are commit only if all sites voted for it."""
 
     def __init__(self, sites: tuple[str, ...]) -> None:
         self.sites = set(sites)
         self.said: dict[str, str] = {}
         self.votes: dict[tuple[str, str], set[bool]] = {}
-        #: Sites for which somebody votes for commit by hand, in whatever transaction is the present one then.
+        #: Sites for which a thread votes for commit manually, in the current transaction.
         self.by_hand: set[str] = set()
 
     def see(self, world: Simulation, record: Record) -> None:
@@ -102,7 +102,7 @@ class ScenarioRun:
         world.record("decided", transaction=transaction, outcome=decision.outcome)
 
     async def serve(self, process: SimProcess, site: str, timeout: float | None, patient: bool = False) -> None:
-        """A site: one transaction after another, until none comes in time, or (``patient``) for ever."""
+        """A site: take part in transactions until none comes in time, or (``patient``) forever."""
         take_part = ParticipantCore(self.core(process), site).take_part
         do = partial(self.do, site)
         plan = ParticipantCallbacks(partial(self.prepare, site), partial(do, COMMIT), partial(do, ABORT))
@@ -123,7 +123,7 @@ class ScenarioRun:
         return commit, ""
 
     async def vote(self, process: SimProcess, site: str) -> None:
-        """By hand, as soon as there is something to vote about."""
+        """Vote manually, as soon as there is a transaction."""
         world, side = self.world, ParticipantCore(self.core(process), site)
         commit = world.rng.random() < 0.85
         world.record("votes", site=site, commit=commit)
@@ -138,14 +138,14 @@ class ScenarioRun:
                 continue
 
     async def leave(self, process: SimProcess, site: str) -> None:
-        """It goes, whatever it does in another thread, and comes back with the next transaction."""
+        """Leave, whatever another thread does, and return with the next transaction."""
         for _ in range(self.world.rng.randint(1, SOME_TIMES)):
             await Run(work(self.world))
         side, draws = ParticipantCore(self.core(process), site), apart(self.world, "leaves")
         if draws.random() < 0.5:
             await Run(side.leave())
             return
-        for _ in range(draws.randint(1, 3)):  # as where a leave was interrupted
+        for _ in range(draws.randint(1, 3)):  # as after an interrupted leave
             process.background(side.left())
             await Wait(limit=draws.choice((0.0, 0.0, 0.002)))
 
@@ -175,11 +175,11 @@ class ScenarioRun:
         world.close()
 
     def left(self) -> list[str]:
-        """What is there of transactions that are not over."""
+        """Return what is left of unfinished transactions."""
         return [path for path in self.world.leftovers() if path.startswith(f"{PATH}/t_")]
 
     def start_again(self, heads: list[SimProcess]) -> None:
-        """Who stopped for whatever reason goes on."""
+        """Restart the stopped sites."""
         world = self.world
         for process in heads:
             if process.alive and process in self.begun:
@@ -192,8 +192,9 @@ class ScenarioRun:
                 spawn(process, self.serve(process, site, QUIET_S), name=f"{site}again")
 
     def check_end(self) -> None:
-        """Who voted has done what was decided, at least once, and once in each process; nothing of any transaction is
-        left."""
+        """Check that each site that voted has carried out the decision, at least once, and once in
+        each process; nothing is left.
+        """
         world, history = self.world, self.world.history
         if self.left():
             world.fail(f"znodes are left: {', '.join(self.left())}")

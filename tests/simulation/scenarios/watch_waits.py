@@ -1,7 +1,6 @@
-"""Waits: who waits for a state of a watched znode goes on when it is there, and is told of what was there.
+"""Waits: a waiter for a state of a watched znode continues when it is there, and gets that state.
 
-Rules for this file: threads use one core a process, as the faces do. The settings count up; now and then somebody
-writes what nobody can read, and mends it.
+The settings count up; now and then a thread writes unreadable data, and repairs them.
 """
 
 from __future__ import annotations
@@ -53,14 +52,14 @@ def has_more(seen: int, settings: ConfigSnapshot) -> bool:
 
 
 def truth(world: Simulation) -> int | None:
-    """What is there now; None: nobody can read it."""
+    """Return the current state; None if it is unreadable."""
     node = world.server.engine.tree.node(PATH)
     data = b"{}" if node is None else node.data or b"{}"
     return None if data == UNREADABLE else int(json.loads(data).get("count", 0))
 
 
 async def counter(world: Simulation, process: SimProcess, steps: int) -> None:
-    """Counts up, however often it takes."""
+    """Count up, however long it takes."""
     for _ in range(steps):
         try:
             await Run(core_of(process).change(lambda values: {"count": values.get("count", 0) + 1}))
@@ -72,7 +71,7 @@ async def counter(world: Simulation, process: SimProcess, steps: int) -> None:
 
 
 async def spoiler(world: Simulation) -> None:
-    """Writes what nobody can read, and after a while what was there before."""
+    """Write unreadable data, and after a while what was there before."""
     await Run(work(world))
     try:
         before = world.external_client(GetData(PATH))
@@ -85,7 +84,7 @@ async def spoiler(world: Simulation) -> None:
 
 
 async def waiter(world: Simulation, process: SimProcess) -> None:
-    """Waits for more, or for another state."""
+    """Wait for more, or for another state."""
     view = core_of(process).view
     for _ in range(world.rng.randint(1, 3)):
         timeout = maybe_timeout(world)
@@ -107,7 +106,7 @@ async def waiter(world: Simulation, process: SimProcess) -> None:
 
 
 class ListenerLog:
-    """What a listener was told of: one state after the other, the first one that which was there."""
+    """What a listener got: one state after the other, beginning with the initial one."""
 
     def __init__(self, world: Simulation) -> None:
         self.world = world
@@ -146,7 +145,7 @@ def play_settings(world: Simulation) -> None:
 
 
 def check_sleepers(world: Simulation) -> None:
-    """Who still waits has seen what is there."""
+    """Check that a thread that still waits has seen the current state."""
     there = truth(world)
     for process in world.processes.values():
         waiting = [name for name in sleepers(world) if name == f"{process.name}/waiter"]
@@ -159,7 +158,7 @@ def check_sleepers(world: Simulation) -> None:
 
 
 async def watcher(world: Simulation, process: SimProcess) -> None:
-    """Takes part, and waits for changes of its shares."""
+    """Take part, and wait for changes of its shares."""
     core = partitioner.core_of(process)
     for _ in range(world.rng.randint(1, 4)):
         changed, losses = core.changed, [grant.loss for grant in core.held.values()]
