@@ -1,4 +1,4 @@
-"""``PYTHONPATH=tests python -m simulation``: play distsync's own scenarios.
+"""``PYTHONPATH=tests python -m simulation``: run distsync's own scenarios.
 
 ::
 
@@ -28,10 +28,10 @@ from simulation.engine.transcript import SimulationFailure
 from simulation.engine.work_units import again
 from simulation.scenarios import SCENARIOS
 
-#: From the root of the repository.
+#: Relative to the root of the repository.
 COMMAND = "PYTHONPATH=tests python -m simulation"
 
-#: The status when Ctrl-C was the end.
+#: Exit status after Ctrl-C.
 INTERRUPTED = 130
 
 
@@ -44,7 +44,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--seed", type=int, help="play this one only, and show what happens")
     where = "KIND:PROCESS:NTH[:DELAY_MS[:SALT]]"
     made.add_argument("--exactly", action="append", default=[], type=exactly, metavar=where, help="with --seed")
-    made.add_argument("--fierce", type=float, default=1.0, help="faults strike so many times as often (with --seed)")
+    made.add_argument("--fierce", type=float, default=1.0, help="factor for the frequency of faults (with --seed)")
     made.add_argument("--jobs", type=int, default=1, help="processes that play")
     made.add_argument("--report", type=Path, metavar="FILE.json", help="what was played is added to this file")
     made.add_argument("--table", type=Path, metavar="FILE.md", help="the report as tables")
@@ -54,7 +54,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def exactly(text: str) -> Exactly:
-    """A fault and its place, from the command line."""
+    """Parse a fault and its place from the command line."""
     kind, process, *numbers = text.split(":")
     if kind not in COUNTED:
         raise argparse.ArgumentTypeError(f"{kind!r} is no kind of fault: {', '.join(COUNTED)}")
@@ -62,7 +62,7 @@ def exactly(text: str) -> Exactly:
 
 
 def show(name: str, seed: int, fierce: float, placed: Sequence[Exactly]) -> int:
-    """One schedule with its transcript."""
+    """Run one schedule and print its transcript."""
     faults = replace(faults_of(SCENARIOS[name], seed, fierce), exactly=tuple(placed))
     try:
         world = run_seed(SCENARIOS[name], seed, faults)
@@ -75,7 +75,7 @@ def show(name: str, seed: int, fierce: float, placed: Sequence[Exactly]) -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """0: nothing was violated; 1: something was; 2: the report is of other protocols."""
+    """Return 0 without violations, 1 with violations, 2 if the report belongs to other protocols."""
     given = parser().parse_args(arguments)
     names = [*SCENARIOS] if given.primitive == "all" else [given.primitive]
     if given.seed is not None:
@@ -90,7 +90,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def campaign(given: argparse.Namespace, names: list[str]) -> int:
-    """Many schedules, tallied in a file."""
+    """Run many schedules, tallied in a file."""
     sources = Sources()
     begun = [file for file in (given.report, given.source) if file is not None and file.exists()]
     summary = Summary.load(begun[0], sources.digest()) if begun else Summary(sources.digest())
@@ -109,7 +109,7 @@ def campaign(given: argparse.Namespace, names: list[str]) -> int:
 
 
 def campaign_into(summary: Summary, given: argparse.Namespace, names: list[str]) -> None:
-    """What was asked for is added to ``summary``."""
+    """Add the requested schedules to ``summary``."""
     if given.source:
         raise_all(summary, names, given.schedules, given.jobs, given.report or given.source)
     else:
@@ -117,7 +117,7 @@ def campaign_into(summary: Summary, given: argparse.Namespace, names: list[str])
 
 
 def plainly(given: argparse.Namespace, names: list[str]) -> int:
-    """Scenario by scenario, with the first failure of each."""
+    """Run scenario by scenario, and print the first failure of each."""
     failed = False
     for name in names:
         report = run(SCENARIOS[name], range(given.first, given.first + given.schedules))

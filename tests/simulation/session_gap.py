@@ -1,4 +1,6 @@
-"""A thread that gets no time between two steps of its protocol, while its session ends and the next one begins."""
+"""A thread that is suspended between two steps of its protocol while its session ends and the next one
+starts.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from distsync._protocols.steps import Wait
 
 
 async def with_new_session(work: Coroutine[Any, Any, Any], process: SimProcess, nth: int) -> Any:
-    """What ``work`` comes to when the session changes right before its ``nth`` step."""
+    """Return the result of ``work`` when the session changes right before its ``nth`` step."""
     return await _with_gap(work, process, nth)
 
 
@@ -38,7 +40,7 @@ def _with_gap(work: Coroutine[Any, Any, Any], process: SimProcess, nth: int) -> 
 
 
 async def change_session(process: SimProcess) -> None:
-    """An administrator ends the session, and the client has the next one."""
+    """End the session as an administrator, and let the client open the next one."""
     ended = process.session.session_id
     world = process.world
     if ended and not process.session.closed:

@@ -1,4 +1,4 @@
-"""The simulated driver performs each step as distsync._protocols.steps says."""
+"""The simulated driver performs each step as distsync._protocols.steps defines it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from distsync._protocols import steps
 
 
 def result_of(work: Coroutine[Any, Any, Any], timeout: float | None = None, seed: int = 1, **world: Any) -> Any:
-    """What a single task of a single process gets."""
+    """Return the result of a single task of a single process."""
     task = Simulation(seed, **world).process("p").spawn(work, timeout)
     task.process.world.run()
     return task.result
@@ -142,7 +142,7 @@ def test_a_clean_up_has_a_fresh_deadline() -> None:
     assert world.leftovers() == ["/cleaned"]
 
 
-def test_an_ephemeral_of_a_call_that_raised_is_deleted_by_the_janitor() -> None:
+def test_ephemeral_of_a_failed_call_is_deleted_by_the_clean_up() -> None:
     world = Simulation(1)
 
     async def work() -> None:
@@ -154,7 +154,7 @@ def test_an_ephemeral_of_a_call_that_raised_is_deleted_by_the_janitor() -> None:
     assert world.leftovers() == []
 
 
-def test_a_proof_lapses_and_a_hold_keeps_it_moving() -> None:
+def test_proof_lapses_unless_a_hold_renews_it() -> None:
     async def work() -> None:
         session = await steps.Connected()
         loss = steps.Loss()
@@ -171,7 +171,7 @@ def test_a_proof_lapses_and_a_hold_keeps_it_moving() -> None:
     result_of(work())
 
 
-def test_a_loss_fires_when_somebody_deletes_the_znode() -> None:
+def test_loss_fires_when_another_client_deletes_the_znode() -> None:
     world = Simulation(2)
 
     async def work() -> str:
@@ -188,7 +188,7 @@ def test_a_loss_fires_when_somebody_deletes_the_znode() -> None:
     assert task.result == "znode deleted"
 
 
-def test_background_work_goes_on_after_its_call() -> None:
+def test_background_work_continues_after_its_call() -> None:
     world = Simulation(2)
 
     async def later() -> None:
@@ -224,7 +224,7 @@ def test_tasks_of_a_process_share_local_state_and_processes_do_not() -> None:
     assert p.local("/x", list) is not q.local("/x", list)
 
 
-def test_a_task_that_sleeps_for_ever_is_a_failure() -> None:
+def test_task_that_never_wakes_is_a_failure() -> None:
     async def work() -> None:
         await steps.Wait(steps.Signal())
 
@@ -253,7 +253,7 @@ def test_a_seed_is_a_schedule(faults: Faults) -> None:
     assert transcript(5) != transcript(6)
 
 
-def test_a_right_lock_excludes_and_leaves_nothing() -> None:
+def test_correct_lock_excludes_and_leaves_nothing() -> None:
     from simulation.engine import Exclusion, NothingLeft
 
     for seed in range(100):

@@ -1,4 +1,4 @@
-"""The example of docs/simulation.md runs, and finds what it says."""
+"""The example of docs/simulation.md runs, and finds what the page says."""
 
 from __future__ import annotations
 

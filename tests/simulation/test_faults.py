@@ -1,4 +1,4 @@
-"""Each fault does what it says, where it was placed, and no more often than it may."""
+"""Each fault does what it says, where it was placed, and no more often than allowed."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ def world_with(*placed: Exactly, seed: int = 1) -> Simulation:
 
 
 def run(world: Simulation, work: Coroutine[Any, Any, Any], **options: Any) -> Any:
-    """The result of a task of process p."""
+    """Return the result of a task of process p."""
     task = world.process("p").spawn(work, **options)
     world.run()
     return task.error or task.result
 
 
 async def create() -> tuple[Any, bool]:
-    """What comes of a create, and whether it was executed."""
+    """Return the result of a create, and whether it was executed."""
     await steps.Connected()
     (answer,) = await steps.Together(steps.Create("/a"))
     await steps.Connected()
@@ -35,12 +35,12 @@ async def create() -> tuple[Any, bool]:
 
 @pytest.fixture
 def unsynced(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a server that lags does to clients that do not ask it to catch up."""
+    """What a lagging server does to clients that do not ask it to catch up."""
     monkeypatch.setattr(SimSession, "syncs", False)
 
 
 @pytest.mark.usefixtures("unsynced")
-def test_a_server_that_lags_knows_nothing_of_what_was_executed_until_it_is_asked_to_catch_up() -> None:
+def test_lagging_server_misses_later_writes_until_it_is_asked_to_catch_up() -> None:
     async def look() -> list[bool]:
         await create()
         seen = [await steps.Exists("/a") is not None]
@@ -49,11 +49,11 @@ def test_a_server_that_lags_knows_nothing_of_what_was_executed_until_it_is_asked
 
     found = [run(world_with(Exactly("lag", "p", 1), seed=seed), look()) for seed in range(20)]
     assert [False, True] in found
-    assert found.count([False, True]) + found.count([False, False]) == 20  # the request itself may be lost too
+    assert found.count([False, True]) + found.count([False, False]) == 20  # the request itself may be lost as well
 
 
 @pytest.mark.usefixtures("unsynced")
-def test_a_watch_that_a_server_armed_while_it_lagged_fires_when_it_has_caught_up() -> None:
+def test_watch_armed_on_a_lagging_server_fires_when_it_has_caught_up() -> None:
     async def wait() -> bool:
         _, executed = await create()
         assert not executed
@@ -66,7 +66,7 @@ def test_a_watch_that_a_server_armed_while_it_lagged_fires_when_it_has_caught_up
     assert found.count(True) > 10
 
 
-def test_clients_whose_connections_begin_with_a_sync_never_see_that_a_server_lags() -> None:
+def test_clients_that_sync_at_each_connection_never_see_a_lag() -> None:
     for seed in range(20):
         world = world_with(Exactly("lag", "p", 1), seed=seed)
         answer, seen = run(world, create())
@@ -87,7 +87,9 @@ def test_a_lost_request_was_not_executed() -> None:
 
 
 async def hold(process: SimProcess) -> tuple[int, int, steps.Loss, steps.Watch]:
-    """Session before and after a fault at the third request, and the signals that were to tell of it."""
+    """Return the session before and after a fault at the third request, and the signals that should
+    report it.
+    """
     before = (await steps.Connected()).session_id
     watch, loss = steps.Watch(), steps.Loss()
     await steps.Create("/e", ephemeral=True)
@@ -147,7 +149,7 @@ def test_requests_of_an_expired_session_are_refused() -> None:
 
 
 def outage(away_ms: int, seed: int) -> tuple[Simulation, Any]:
-    """Two processes hold something when all servers go, at the third request of one."""
+    """Two processes hold something when all servers stop, at the third request of one."""
     world = Simulation(seed, faults=Faults(exactly=(Exactly("outage", "p", 3, away_ms),)))
     tasks = [(process := world.process(name)).spawn(hold_two(process)) for name in ("p", "q")]
     world.run()
@@ -155,7 +157,9 @@ def outage(away_ms: int, seed: int) -> tuple[Simulation, Any]:
 
 
 async def hold_two(process: SimProcess) -> tuple[bool, bool, str, float]:
-    """Whether the session outlived 90 s, and the znode; why it was lost; when the next answer came."""
+    """Return whether the session outlived 90 s, and the znode; the reason of the loss; the time of the
+    next answer.
+    """
     before, loss, path = (await steps.Connected()).session_id, steps.Loss(), f"/{process.name}"
     await steps.Create(path, ephemeral=True)
     await steps.Hold(path, before, loss)
@@ -180,7 +184,7 @@ def test_in_an_outage_leases_run_out_and_sessions_do_not_end(away_ms: int) -> No
             assert (stands, reason) == ((False, "lease ran out") if lost else (True, "")), seed
 
 
-def test_who_does_not_come_back_after_an_outage_has_his_whole_time_out_again() -> None:
+def test_client_absent_after_an_outage_has_its_whole_session_timeout_again() -> None:
     placed = Exactly("outage", "p", 2, 60_000), Exactly("kill", "p", 3, 1_000)
     world = Simulation(1, faults=Faults(exactly=placed))
 
@@ -213,12 +217,12 @@ def test_in_an_outage_a_call_ends_at_its_deadline() -> None:
     assert 5.0 <= task.result < 5.4
 
 
-def test_a_call_that_goes_on_after_its_deadline_is_found() -> None:
+def test_call_that_continues_after_its_deadline_is_found() -> None:
     async def call() -> None:
         try:
             await steps.Exists("/a")
         except errors.DeadlineError:
-            await steps.Wait(limit=30.0)  # its clean-up has a second
+            await steps.Wait(limit=30.0)  # its clean-up has one second
 
     async def work() -> None:
         await steps.Together(steps.Sync())
@@ -230,7 +234,7 @@ def test_a_call_that_goes_on_after_its_deadline_is_found() -> None:
         world.run()
 
 
-def test_a_stalled_thread_waits_while_the_others_and_the_keeper_go_on() -> None:
+def test_stalled_thread_waits_while_other_threads_and_the_keep_alive_continue() -> None:
     world = Simulation(1, faults=Faults(exactly=(Exactly("stall", "p", 4, 25_000),)))
     process = world.process("p")
 
@@ -258,7 +262,7 @@ def test_a_stalled_thread_waits_while_the_others_and_the_keeper_go_on() -> None:
 
 
 @pytest.mark.parametrize(("answered", "woke"), [(True, steps.WakeReason.SIGNAL), (False, steps.WakeReason.DEADLINE)])
-def test_a_stalled_thread_sees_first_what_came_and_then_the_time(answered: bool, woke: steps.WakeReason) -> None:
+def test_stalled_thread_sees_the_events_before_the_time(answered: bool, woke: steps.WakeReason) -> None:
     world = Simulation(1, faults=Faults(exactly=(Exactly("stall", "p", 2, 25_000),)))
     process, signal = world.process("p"), steps.Signal()
 
@@ -308,7 +312,7 @@ def test_a_late_event_wakes_late() -> None:
     assert waited(world_with(Exactly("late_event", "p", 1))) > 0.05
 
 
-def test_a_process_that_dies_runs_no_finally_block_and_its_session_times_out() -> None:
+def test_killed_process_runs_no_finally_block_and_its_session_expires() -> None:
     world, cleaned = world_with(Exactly("kill", "p", 3)), []
 
     async def work() -> None:
@@ -366,7 +370,7 @@ def test_a_deadline_is_now_and_only_for_calls_that_have_one() -> None:
     assert run(world_with(Exactly("deadline", "p", 2)), work()) is steps.WakeReason.LIMIT
 
 
-def test_an_intruder_deletes_somebodys_ephemeral() -> None:
+def test_intruder_deletes_an_ephemeral_of_another_client() -> None:
     async def work() -> None:
         await steps.Create("/e", ephemeral=True)
         await steps.Create("/p")
@@ -378,7 +382,7 @@ def test_an_intruder_deletes_somebodys_ephemeral() -> None:
     assert world.tampered
 
 
-def test_what_struck_brings_the_same_faults_again() -> None:
+def test_recorded_plan_repeats_the_same_faults() -> None:
     def play(faults: Faults) -> Simulation:
         world = Simulation(7, faults=faults)
         contend(world, Lock())
@@ -391,7 +395,7 @@ def test_what_struck_brings_the_same_faults_again() -> None:
     assert again == struck[:1]
 
 
-def test_each_kind_strikes_as_often_as_it_may() -> None:
+def test_each_kind_hits_as_often_as_allowed() -> None:
     world = Simulation(3, faults=Faults(cut=0.3, most=2, spare=("b",)))
     contend(world, Lock())
     world.run()

@@ -1,4 +1,4 @@
-"""The simulator finds planted bugs within a few hundred schedules, and finds none in a right lock."""
+"""The simulator finds planted bugs within a few hundred schedules, and none in a correct lock."""
 
 from __future__ import annotations
 
@@ -68,14 +68,14 @@ def test_a_planted_bug_is_found(faults: Faults, lock: dict[str, bool], message: 
     assert re.search(message, failure.message)
 
 
-def test_a_client_that_trusts_a_server_that_lags_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_client_that_trusts_a_lagging_server_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SimSession, "syncs", False)
     found = run(SCENARIOS["gate"], range(1000), most_failures=1).failures
     assert "it was closed all the time" in found[0].message
     assert "lag" in str(found[0])
 
 
-def test_a_failure_says_how_to_see_it_again() -> None:
+def test_failure_says_how_to_reproduce_it() -> None:
     failure = first_failure(500, Faults(lost_reply=0.02), search=False)
     assert failure is not None
     text = str(failure)
@@ -89,13 +89,13 @@ def test_a_failure_says_how_to_see_it_again() -> None:
     assert list(caught.value.history.lines()) == list(failure.history.lines())
 
 
-def test_a_right_lock_passes_under_every_fault() -> None:
+def test_correct_lock_passes_under_every_fault() -> None:
     failure = first_failure(300, ALL)
     assert failure is None, failure
 
 
 def always(value: Any) -> Any:
-    """An async function that does nothing but to return this."""
+    """Return an async function that only returns this."""
 
     async def instead(*args: Any, **options: Any) -> Any:
         return value
@@ -127,12 +127,12 @@ async def one_look(core: QueueCore, maxsize: int) -> str | None:
         ("swept-pool", scenarios_pool, "sweep", always(None), "is dead, and there remain"),
         ("waits", WatchCache, "until", WatchCache.get, "until more than|unexpected"),
         ("passed-on", cross_process_locks, "_delete_holder", always(True), "asleep|2 hold"),
-        ("over", QueueCore, "next_or_over", one_look, "told that it is over"),
+        ("over", QueueCore, "next_or_over", one_look, "got ShutDown although"),
         ("deleted", Segments, "_is_whole", always(False), "does not come to rest|asleep"),
-        ("deleted", TransactionCore, "ended", always(Decision("x", ABORT)), "is told"),
+        ("deleted", TransactionCore, "ended", always(Decision("x", ABORT)), "is reported as"),
     ],
 )
-def test_a_bug_that_is_planted_in_a_protocol_is_found(
+def test_bug_planted_in_a_protocol_is_found(
     scenario: str, of: Any, name: str, instead: Any, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(of, name, instead)

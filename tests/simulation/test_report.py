@@ -1,4 +1,4 @@
-"""The report of simulated schedules counts what struck where, adds up, and leaves nothing out."""
+"""The report of simulated schedules counts what hit where, adds up, and leaves nothing out."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def play_pair(world: Simulation) -> None:
 
 
 def struck(*placed: Exactly, scenario: Scenario | None = None) -> dict[tuple[str, str], int]:
-    """The cells after one schedule with these faults."""
+    """Return the cells after one schedule with these faults."""
     coverage = Coverage(Locator(TOY.folder))
     run_seed(scenario or Scenario("pair", play_pair), 1, Faults(exactly=placed), coverage)
     return dict(coverage.cells)
@@ -64,7 +64,7 @@ def test_all_awaits_are_found_in_the_sources() -> None:
     assert places["pair:18"].function == "never"
 
 
-# the thread's own first step is the opportunity 1 of the process; the create is its first request
+# the thread's own first step is opportunity 1 of the process; the create is its first request
 @pytest.mark.parametrize(
     ("placed", "where"),
     [
@@ -82,7 +82,7 @@ def test_all_awaits_are_found_in_the_sources() -> None:
         (Exactly("kill", "a", 1), set()),
     ],
 )
-def test_a_fault_counts_where_the_thread_is_when_it_strikes(placed: Exactly, where: set[str]) -> None:
+def test_fault_counts_where_the_thread_is_when_it_hits(placed: Exactly, where: set[str]) -> None:
     assert struck(placed) == {(place, placed.kind): 1 for place in where}
 
 
@@ -103,7 +103,7 @@ def test_a_lost_request_counts_for_its_own_thread_and_a_cut_for_all_of_the_proce
     assert struck(Exactly("cut", "a", 2), scenario=scenario) == {(CREATE, "cut"): 1, (WAIT, "cut"): 1}
 
 
-def test_what_no_schedule_came_to_and_what_cannot_be_are_told_apart() -> None:
+def test_unreached_and_impossible_cells_are_distinguished() -> None:
     tally = work_off(WorkUnit("pair", 0, 3), Scenario("pair", play_pair, ("lost_reply",)), Locator(TOY.folder))
     cells = cells_of(TOY.places().values(), tally)
     assert cells.unreached == ["pair:18", "pair:21"]
@@ -119,7 +119,7 @@ def test_what_no_schedule_came_to_and_what_cannot_be_are_told_apart() -> None:
 
 
 def buggy(world: Simulation) -> None:
-    """Breaks a promise whenever a create's reply is lost."""
+    """A protocol that breaks a promise whenever a create's reply is lost."""
     world.checks += [Exclusion("lock"), NothingLeft("/lock/")]
     contend(world, Lock(search=False))
     world.run()
@@ -129,7 +129,7 @@ def buggy(world: Simulation) -> None:
 BUGGY = Scenario("lock", buggy, ("lost_reply",))
 
 
-def test_violations_are_counted_and_told_with_their_seeds() -> None:
+def test_violations_are_counted_and_reported_with_their_seeds() -> None:
     tally = work_off(WorkUnit("lock", 0, 40), BUGGY)
     assert tally.schedules == 40
     assert 0 < tally.violated < 40
@@ -162,7 +162,7 @@ def test_a_violation_after_an_aimed_fault_is_the_same_with_that_fault_placed() -
 
 
 def plain(summary: Summary) -> dict[str, Any]:
-    """All but the time that it took."""
+    """Return everything except the time taken."""
     return {name: {**tally.plain(), "seconds": 0} for name, tally in sorted(summary.tallies.items())}
 
 
@@ -181,14 +181,14 @@ def test_two_jobs_count_what_one_does() -> None:
     assert set(one.whole().reached) <= set(Sources().places())
 
 
-def test_who_looks_on_changes_nothing() -> None:
+def test_watcher_changes_nothing() -> None:
     for seed in range(10):
         alone = run_seed(SCENARIOS["kept-lock"], seed)
         watched = run_seed(SCENARIOS["kept-lock"], seed, watcher=Coverage(Locator()))
         assert list(alone.history.lines()) == list(watched.history.lines())
 
 
-def test_a_report_goes_on_where_it_ended(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_report_continues_where_it_ended(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file, table = tmp_path / "report.json", tmp_path / "report.md"
     for _ in range(2):
         assert main(["--primitive", "cell", "--schedules", "30", "--report", str(file), "--table", str(table)]) == 0
@@ -240,7 +240,7 @@ def test_aimed_schedules_fill_cells_that_chance_has_left() -> None:
     assert summary.tallies["lock"].violated == 0
 
 
-def test_raising_ends_when_nothing_lacks() -> None:
+def test_guided_campaign_ends_when_nothing_is_missing() -> None:
     whole = Tally(reached=Counter({CREATE: 1}), seen={CREATE: 31}, cells={CREATE: Counter(dict.fromkeys(COUNTED, 100))})
     places = {CREATE: TOY.places()[CREATE]}
     raising = GuidedCampaign(Summary("x", {"pair": whole}), places, {"pair": COUNTED})
@@ -256,7 +256,7 @@ def test_raising_ends_when_nothing_lacks() -> None:
         ([(5, 10), (12, 20)], (7, 4), [(10, 12), (20, 22)]),
     ],
 )
-def test_seeds_that_were_not_played(
+def test_seeds_that_were_not_run_are_found(
     played: list[tuple[int, int]], asked: tuple[int, int], found: list[tuple[int, int]]
 ) -> None:
     assert not_played(played, *asked) == found
@@ -266,7 +266,7 @@ def test_ranges_of_seeds_are_united() -> None:
     assert united([(5, 10), (0, 5), (20, 30), (25, 26)]) == [(0, 10), (20, 30)]
 
 
-def test_all_scenarios_go_on_side_by_side() -> None:
+def test_all_scenarios_advance_side_by_side() -> None:
     pieces = list(fresh_pieces(Summary("x"), ["a", "b"], 0, 60))
     assert [(piece.scenario, piece.first, piece.end) for piece in pieces] == [
         ("a", 0, 50), ("b", 0, 50), ("a", 50, 60), ("b", 50, 60),
@@ -285,14 +285,14 @@ def is_there(pid: int) -> bool:
 
 
 def until(condition: Any) -> None:
-    """Bounded by the time-out of the test alone."""
+    """Wait, bounded only by the timeout of the test."""
     while not condition():
         time.sleep(0.05)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
-def test_nobody_goes_on_when_the_parent_ends(number: int, tmp_path: Path) -> None:
+def test_workers_end_with_their_parent(number: int, tmp_path: Path) -> None:
     file = tmp_path / "report.json"
     command = [sys.executable, "-m", "simulation", "--jobs", "2", "--schedules", "100000"]
     parent = subprocess.Popen(

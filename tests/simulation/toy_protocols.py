@@ -1,4 +1,6 @@
-"""Small protocols for the simulator's own tests: one right lock, and wrong ones with a bug each."""
+"""Small protocols for the simulator's own tests: one correct lock, and incorrect ones with one bug
+each.
+"""
 
 from __future__ import annotations
 
@@ -86,7 +88,7 @@ class Lock:
             raise
 
     async def _create(self, guid: str, session_id: int) -> tuple[str, int] | None:
-        """The znode, and the session that owns it, which may be a later one than we knew of."""
+        """Create the znode; return it and its session, which may be a later one than the known one."""
         await ensure(DIRECTORY)
         try:
             created = await Create(f"{DIRECTORY}/{guid}-lock-", ephemeral=True, sequence=True)
@@ -121,7 +123,9 @@ class Lock:
         return None
 
     async def _held(self, path: str, session_id: int, token: int) -> Held | None:
-        """None: the lease ran out meanwhile. The driver deletes the znode then, so it is of no use any more."""
+        """Return None if the lease ran out in between. The driver then deletes the znode, which is of
+        no use any more.
+        """
         loss = Loss()
         await Hold(path, session_id, loss)
         if not await Proven(session_id):
@@ -139,7 +143,7 @@ class Lock:
         await Wait(watch)
 
     async def release(self, held: Held) -> None:
-        """The delete is on its way before anything can interrupt us."""
+        """Send the delete before anything can interrupt this."""
         await Background(remove(held.path, held.session_id))
         await StopHolding(held.loss)
 
@@ -149,7 +153,7 @@ async def pause(seconds: float) -> None:
 
 
 async def use(world: Simulation, lock: Any, rounds: int) -> None:
-    """A thread that takes the lock some times, as invariants.Exclusion wants it told."""
+    """A thread that takes the lock several times, with the records that invariants.Exclusion needs."""
     for _ in range(rounds):
         held = await Run(lock.acquire())
         try:
@@ -162,7 +166,7 @@ async def use(world: Simulation, lock: Any, rounds: int) -> None:
 
 
 def contend(world: Simulation, lock: Any, processes: int = 3, rounds: int = 2) -> list[SimProcess]:
-    """So many processes that use the lock."""
+    """Run this many processes that use the lock."""
     made = [world.process(name) for name in "abcdefgh"[:processes]]
     for process in made:
         process.spawn(use(world, lock, rounds))

@@ -1,7 +1,8 @@
-"""Simulation: protocols against the embedded server's own engine, in one thread, with a clock and faults of its own.
+"""Simulation: protocols against the embedded server's own engine, in one thread, with a virtual clock
+and injected faults.
 
-Everything follows from a seed. See docs/simulation.md; ``PYTHONPATH=tests python -m simulation`` runs the scenarios
-of distsync's own protocols.
+Everything follows from a seed. See docs/simulation.md; ``PYTHONPATH=tests python -m simulation``
+runs the scenarios of distsync's own protocols.
 """
 
 from simulation.engine.call_frames import Run

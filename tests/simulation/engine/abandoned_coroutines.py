@@ -1,7 +1,7 @@
-"""How to get rid of a coroutine that was left in the middle, without a word.
+"""Disposal of coroutines whose process was killed, without running their ``finally`` blocks' effects.
 
-Rules for this file: a dead process runs no finally block. Python runs them when it closes a coroutine, so that is
-done once nobody looks: each await in them is refused, and what they wanted done in the background is not begun.
+A killed process runs no ``finally`` block. Python runs them when it closes a coroutine, so each
+await in them is refused, and background work that they request is not started.
 """
 
 from __future__ import annotations
@@ -10,19 +10,21 @@ import inspect
 from collections.abc import Coroutine
 from typing import Any
 
-#: A coroutine that awaits again after so many refusals is kept for ever instead.
+#: Number of refused awaits after which a coroutine is kept forever instead.
 MAX_REFUSALS = 100
 
 
 class TaskAbandoned(BaseException):
-    """Thrown into the dead. (GeneratorExit would close what they await out of our sight.)"""
+    """Thrown into coroutines of killed processes. (GeneratorExit would close what they await out of
+    our control.)
+    """
 
 
 _GENERATION_STATES: list[Coroutine[Any, Any, Any]] = []
 
 
 def abandon(coroutine: Coroutine[Any, Any, Any]) -> None:
-    """The coroutine is over, however often it awaits on its way out."""
+    """Close the coroutine, however often it awaits on its way out."""
     if inspect.getcoroutinestate(coroutine) != inspect.CORO_SUSPENDED:
         coroutine.close()
         return

@@ -1,7 +1,7 @@
-"""Calls of a task: each has a deadline, a ledger of what it made, and requests under way.
+"""Calls of a task: each has a deadline, the nodes it created, and outstanding requests.
 
-Rules for this file: what these are stands in distsync._client (deadline, ledger), for the blocking driver too; the
-answers to one Together come in the order of its requests, because a session answers in order.
+The deadlines and created nodes are those of distsync._client, as in the blocking driver. The
+answers to one Together arrive in the order of its requests, because a session answers in order.
 """
 
 from __future__ import annotations
@@ -18,27 +18,29 @@ if TYPE_CHECKING:
     from simulation.engine.session import Submission
     from simulation.engine.task import Task
 
-#: What the ledger of a call is told of.
+#: Requests that the list of created nodes records.
 TRACKED = frozenset({steps.Create, steps.Multi, steps.Delete})
 
 CLEAN_UP_MS = round(CLEAN_UP_S * 1000)
-#: A first connection is given at least so long, whatever the call's own time-out is.
+#: Minimum time for a first connection, whatever the timeout of the call.
 FIRST_CONNECTION_MS = 1_000
 
-#: In this time any thread that can go on has had its turn, however the schedule chooses.
+#: Time in which any runnable thread has had its turn, in any schedule.
 TURN_MS = 200
 
 
 @dataclass(frozen=True)
 class Run(steps.Step[Any]):
-    """One call of a face: drive ``protocol`` with a deadline of its own. For the bodies of tasks, not for protocols."""
+    """One call of a public object: run ``protocol`` with a deadline of its own. For bodies of tasks,
+    not for protocols.
+    """
 
     protocol: Coroutine[Any, Any, Any] = field(repr=False)
     timeout: float | None = None
 
 
 class Frame:
-    """One call: its coroutine, its deadline, the ephemerals it made, and what it holds."""
+    """One call: its coroutine, its deadline, the ephemerals it created, and what it holds."""
 
     __slots__ = (
         "began_ms", "cleaning", "coroutine", "deadline_ms", "due_ms", "excused_ms", "grace_ms", "interrupted_at",
@@ -60,14 +62,14 @@ class Frame:
         self.interrupted_at: int | None = None
 
     def late_ms(self, now_ms: int) -> int | None:
-        """It is over: by how much later than it may, if at all."""
+        """Return by how much the call exceeds its maximum duration, if at all."""
         if self.due_ms is None:
             return None
         late_ms = now_ms - self.due_ms - self.excused_ms
         return late_ms if late_ms > self.most_late_ms else None
 
     def clean_up_from(self, now_ms: int, anew: bool) -> None:
-        """Something was thrown into the call: it gets some time, more of it only if it is ``anew``."""
+        """Give the call time for its clean-up after an exception, more of it only if it is ``anew``."""
         if self.interrupted_at is None:
             self.interrupted_at = len(self.created_nodes.holds)
         if anew or not self.cleaning:
@@ -75,15 +77,16 @@ class Frame:
             self.deadline_ms = now_ms + CLEAN_UP_MS
 
     def kept(self, error: BaseException) -> list[steps.Hold]:
-        """The holds that outlive the call, which has ended with ``error``: after an interrupt what it took in its
-        clean-up, as a Condition takes its lock again."""
+        """Return the holds that outlive the call, which ended with ``error``: after an interrupt,
+        those acquired in its clean-up, as a Condition re-acquires its lock.
+        """
         if self.interrupted_at is not None:
             return self.created_nodes.holds[self.interrupted_at :]
         return self.created_nodes.holds if isinstance(error, Exception) else []
 
 
 class Asked:
-    """Requests under way, whose answers come together."""
+    """Outstanding requests, whose answers arrive together."""
 
     __slots__ = ("answers", "frame", "missing", "session", "single", "submissions", "task")
 
@@ -102,7 +105,7 @@ class Asked:
         self.submissions.append(self.session.submit(request, self._answered))
 
     def abandon(self) -> None:
-        """Nobody wants the answers any more."""
+        """Ignore the answers."""
         self.missing = 0
         self.session.withdraw(self.submissions)
 

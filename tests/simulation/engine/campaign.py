@@ -1,6 +1,6 @@
 """Campaigns: many schedules of many scenarios, in several processes, tallied in a file.
 
-Rules for this file: the file is written every few seconds and at the end, also when Ctrl-C or an error is the end.
+The file is written every few seconds and at the end, even if that is Ctrl-C or an error.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from simulation.engine.results import Summary, Tally, not_played
 from simulation.engine.work_units import WorkUnit, work_off
 from simulation.scenarios import SCENARIOS
 
-#: Schedules in a piece of work.
+#: Number of schedules in a unit of work.
 PIECE = 50
 SAVE_S = 20.0
 
@@ -27,7 +27,7 @@ Tell = Callable[[str], object]
 
 
 def fresh_pieces(summary: Summary, names: Sequence[str], first: int, count: int) -> Iterator[WorkUnit]:
-    """``count`` seeds of each scenario that were not played yet; all scenarios go on side by side."""
+    """Yield ``count`` new seeds of each scenario, all scenarios side by side."""
     queues = [
         [
             WorkUnit(name, seed, min(seed + PIECE, end))
@@ -43,7 +43,7 @@ def fresh_pieces(summary: Summary, names: Sequence[str], first: int, count: int)
 def play_all(
     summary: Summary, names: Sequence[str], first: int, count: int, jobs: int, file: Path | None, tell: Tell = print
 ) -> None:
-    """So many schedules of each scenario are added."""
+    """Add this many schedules of each scenario."""
     saver = PeriodicSaver(summary, file, tell)
     try:
         with closing(each_done(jobs, work_off, fresh_pieces(summary, names, first, count))) as done:
@@ -57,7 +57,7 @@ def play_all(
 def raise_all(
     summary: Summary, names: Sequence[str], schedules: int, jobs: int, file: Path | None, tell: Tell = print
 ) -> None:
-    """Aimed schedules are added, at most so many, until each fault has struck each place often enough."""
+    """Add aimed schedules, up to a maximum, until each fault has hit each place often enough."""
     places = Sources().places()
     raising = GuidedCampaign(
         summary, places, {name: (*SCENARIOS[name].kinds, *SCENARIOS[name].besides) for name in names}
@@ -78,7 +78,7 @@ def raise_all(
 
 
 class PeriodicSaver:
-    """Writes the file now and then, and says how far it is."""
+    """Writes the file now and then, and reports progress."""
 
     def __init__(self, summary: Summary, file: Path | None, tell: Tell, more: Callable[[], str] = lambda: "") -> None:
         self.summary = summary
@@ -89,7 +89,7 @@ class PeriodicSaver:
         self.played = 0
 
     def now_and_then(self, schedules: int) -> None:
-        """So many more were played."""
+        """Count more schedules."""
         self.played += schedules
         if time.monotonic() - self.saved > SAVE_S:
             self.save()

@@ -1,7 +1,6 @@
-"""The report for people: tables in Markdown.
+"""The report: tables in Markdown.
 
-Rules for this file: pure; it counts what is in a summary, and leaves nothing out: what cannot be is said to be so, by
-name and with the reason.
+It leaves nothing out: impossible combinations are listed by name with the reason.
 """
 
 from __future__ import annotations
@@ -14,13 +13,13 @@ from simulation.engine.fault_coverage import COUNTED, OF_A_REQUEST, possible
 from simulation.engine.results import Summary, Tally
 from simulation.engine.work_units import again
 
-#: Each fault strikes each step at least so often.
+#: Minimum number of times that each fault hits each step.
 ENOUGH = 100
 
 
 @dataclass
 class CoverageMatrix:
-    """Places times faults. A cell is a place's name and a kind."""
+    """Places times faults. A cell is the name of a place, and a kind."""
 
     enough: list[tuple[str, str]] = field(default_factory=list)
     few: list[tuple[str, str]] = field(default_factory=list)
@@ -31,12 +30,12 @@ class CoverageMatrix:
 
     @property
     def missing(self) -> int:
-        """Cells that are to be filled still, as far as is known which there are."""
+        """Return the cells that are still to be filled, as far as known."""
         return len(self.few) + len(self.none) + len(self.unreached) * len(COUNTED)
 
 
 def cells_of(places: Iterable[Place], whole: Tally) -> CoverageMatrix:
-    """How far the cells of these places are filled."""
+    """Return how far the cells of these places are filled."""
     cells = CoverageMatrix()
     for place in places:
         if not whole.reached[place.name]:
@@ -53,7 +52,7 @@ def cells_of(places: Iterable[Place], whole: Tally) -> CoverageMatrix:
 
 
 def why_not(kind: str, seen: int) -> str:
-    """Why a fault cannot strike at a place where that was seen."""
+    """Return why a fault cannot hit a place with these observations."""
     if kind in OF_A_REQUEST:
         return "no request under way"
     if kind == "interrupt":
@@ -66,7 +65,7 @@ def why_not(kind: str, seen: int) -> str:
 
 
 def markdown(summary: Summary, places: Mapping[str, Place]) -> str:
-    """The whole report."""
+    """Return the whole report."""
     return "\n".join(_lines(summary, places)) + "\n"
 
 

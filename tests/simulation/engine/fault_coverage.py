@@ -1,8 +1,9 @@
-"""Coverage: which places of protocols were reached, and which faults struck there.
+"""Coverage: which places of protocols were reached, and which faults hit there.
 
-Rules for this file: it watches a world and changes nothing in it. A fault counts at a place if a thread was there when
-it struck: a lost request or reply at the place that had sent it; what concerns one thread where that thread was; what
-concerns a process where any thread of it was. The thread is in the step that it awaits, and in all calls around it.
+It watches a world without changing it. A fault counts at a place if a thread was there when it hit:
+a lost request or reply at the place that had sent it; a fault of one thread where that thread was;
+a fault of a process where any of its threads was. The thread is at the step that it awaits, and in
+all calls around it.
 """
 
 from __future__ import annotations
@@ -23,24 +24,26 @@ if TYPE_CHECKING:
     from simulation.engine.process import SimProcess
     from simulation.engine.task import Task
 
-#: All kinds that are counted.
+#: All kinds of faults that are counted.
 COUNTED = (*KINDS, "lag", *BESIDES)
 
-#: What strikes the request itself, and what strikes one thread. Everything else strikes the process, an outage all.
+#: Faults of the request itself, and of one thread. All others hit the process, an outage all
+#: processes.
 OF_A_REQUEST = ("lost_request", "lost_reply")
 OF_A_THREAD = ("interrupt", "deadline", "stall")
 
-#: Seeds that reach a place are remembered, so many for each place.
+#: Number of remembered seeds per place that reach it.
 REMEMBERED = 12
 
 
-#: What was seen at a place, in any schedule, as bits: a request under way; a wait while connected; a thread of the
-#: user's, which Ctrl-C may strike (not work in the background); a deadline of the call; an ephemeral of the process.
+#: Observations at a place, in any schedule, as bits: an outstanding request; a wait while
+#: connected; a user's thread, which Ctrl-C may hit (not background work); a deadline of the call;
+#: an ephemeral of the process.
 REQUEST, WAIT, CALLER, DEADLINE, VICTIM = 1, 2, 4, 8, 16
 
 
 def possible(kind: str, seen: int) -> bool:
-    """Whether this fault can strike at a place where that was seen."""
+    """Return whether this fault can hit at a place with these observations."""
     if kind in OF_A_REQUEST:
         return bool(seen & REQUEST)
     if kind in ("interrupt", "stall"):
@@ -55,7 +58,7 @@ def possible(kind: str, seen: int) -> bool:
 
 
 class CoverageEntry:
-    """What is known of one place: how often it was reached, what was seen there, and seeds that come there."""
+    """Knowledge of one place: how often it was reached, the observations, and seeds that reach it."""
 
     __slots__ = ("last", "reached", "seeds", "seen")
 
@@ -67,19 +70,20 @@ class CoverageEntry:
 
 
 class Coverage:
-    """See the module; that of any number of schedules, one after the other."""
+    """Coverage of any number of schedules, one after the other."""
 
     def __init__(self, locator: Locator) -> None:
         self.locator = locator
         self.spots: dict[str, CoverageEntry] = {}
-        #: The same by code and instruction (see Locator, which keeps the code): they are asked for at every step.
+        #: The same by code and instruction (see Locator, which references the code), for fast
+        #: access at every step.
         self._spots_at: dict[int, dict[int, CoverageEntry | None]] = {}
         self.cells: Counter[tuple[str, str]] = Counter()
         self.seed: tuple[int, float] | None = None
-        """What is played, if it is worth to be remembered: the seed, and how fierce the faults are."""
+        """The seed and the fault factor of the current schedule, if worth remembering."""
 
     def performs(self, task: Task) -> None:
-        """A thread has asked for a step. Who is spared by all faults does not count."""
+        """Note that a thread awaits a step. A process spared by all faults does not count."""
         process = task.process
         if process.name == OBSERVER:
             return
@@ -124,7 +128,7 @@ class Coverage:
         return seen
 
     def strikes(self, kind: str, process: SimProcess, at: Any) -> None:
-        """A fault strikes now: at a step or a thread of this process, or at the process (None)."""
+        """Note that a fault hits now: a step or a thread of this process, or the process (None)."""
         if process.name == OBSERVER:
             return
         tasks: Iterable[Task]
@@ -142,17 +146,17 @@ class Coverage:
             self.cells[place, kind] += 1
 
     def target(self, kinds: tuple[str, ...], process: SimProcess, at: Any) -> Placed | None:
-        """Which fault is to strike here: none."""
+        """Return the fault to inject here: none."""
         return None
 
 
 def has_deadline(task: Task) -> bool:
-    """Whether a deadline could strike it."""
+    """Return whether a deadline could hit it."""
     return bool(task.stack) and task.stack[-1].deadline_ms is not None and task.process.session.ever_connected
 
 
 def asks(task: Task, request: Any) -> bool:
-    """Whether the thread waits for the answer to this request."""
+    """Return whether the thread waits for the answer to this request."""
     at = task.at
     if task.has_work():
         return False

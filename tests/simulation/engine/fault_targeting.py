@@ -1,8 +1,8 @@
-"""Aim: strikes where a fault is wanted, in the moment when a thread is there.
+"""Targeting: inject a fault where one is wanted, at the moment when a thread is there.
 
-Rules for this file: it says which fault is to strike at an opportunity, as if it had been placed there with
-``Exactly``, which is what comes out: the world's own generator is not asked, so a schedule with the same faults placed
-is the same schedule. What is rarely reached comes first.
+The result is as if the fault had been placed there with ``Exactly``: the world's own generator is
+not used, so a schedule with the same faults placed is the same schedule. Rarely reached places come
+first.
 """
 
 from __future__ import annotations
@@ -20,12 +20,14 @@ if TYPE_CHECKING:
     from simulation.engine.process import SimProcess
     from simulation.engine.task import Task
 
-#: Faults that are aimed in one schedule, at most. Others strike by chance besides.
+#: Maximum number of aimed faults in one schedule. Others hit by chance in addition.
 MAX_AIMED = 3
 
 
 class FaultTargeting(Coverage):
-    """``wanted``: the kinds that are wanted at each place; ``often``: how often a schedule comes there."""
+    """``wanted``: the kinds that are wanted at each place; ``often``: how often a schedule reaches a
+    place.
+    """
 
     def __init__(self, locator: Locator, wanted: Mapping[str, set[str]], often: Mapping[str, float]) -> None:
         super().__init__(locator)
@@ -34,7 +36,7 @@ class FaultTargeting(Coverage):
         self.begin(0, 0)
 
     def begin(self, seed: int, salt: int, only: str | None = None) -> None:
-        """A schedule begins: faults are aimed at all that is wanted, the first of them at one place ``only``."""
+        """Begin a schedule: aim at all that is wanted, the first fault at one place ``only``."""
         self.rng = random.Random(f"{seed} {salt}")
         self.salt = salt
         self.only = only
@@ -43,7 +45,7 @@ class FaultTargeting(Coverage):
         """Which of the faults that struck were aimed."""
 
     def target(self, kinds: tuple[str, ...], process: SimProcess, at: Any) -> Placed | None:
-        """What strikes at this opportunity, if anything is wanted here."""
+        """Return the fault to inject at this opportunity, if one is wanted here."""
         if not self.left or process.name == OBSERVER or not process.alive:
             return None
         cells = self._cells(kinds, process, at)
@@ -60,7 +62,7 @@ class FaultTargeting(Coverage):
         return kind, self._delay_ms(kind, process.session.timeout_ms), salt
 
     def _delay_ms(self, kind: str, timeout_ms: int) -> int:
-        """Mostly at once, where it strikes what it is aimed at; of what lasts, how long."""
+        """Return the delay, mostly 0, or the duration of a lasting fault."""
         lasts = {"outage": OUTAGES, "stall": STALLS}.get(kind)
         if lasts:
             return round(self.rng.choice(lasts) * timeout_ms)
@@ -69,7 +71,7 @@ class FaultTargeting(Coverage):
         return self.rng.choice(DELAYS_MS) if kind in AT_STEP and self.rng.random() < 0.3 else 0
 
     def _cells(self, kinds: tuple[str, ...], process: SimProcess, at: Any) -> list[tuple[str, str]]:
-        """What is wanted and would be struck here, by place and kind."""
+        """Return what is wanted and would be hit here, by place and kind."""
         mine: list[Task] = [task for task in process.tasks if task is at or asks(task, at)]
         cells = []
         for task in process.tasks:

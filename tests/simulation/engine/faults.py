@@ -1,7 +1,7 @@
 """Faults: what may go wrong, how often, and exactly where.
 
-Rules for this file: a fault strikes at an opportunity: a request that the server reads, a step that a task asks
-for, an event that a client receives. Opportunities are counted, per process, so that each can be named.
+A fault hits at an opportunity: a request that the server reads, a step that a task awaits, an event
+that a client receives. Opportunities are counted per process, so that each can be named.
 """
 
 from __future__ import annotations
@@ -25,22 +25,24 @@ AT_EVENT = ("late_event",)
 KINDS = (*FREQUENT, "kill", "pause", "interrupt", "deadline", "intruder", *AT_EVENT)
 BESIDES = ("outage", "stall", "ghost")
 
-#: How long an outage, and a stall, last, in session time-outs.
+#: Duration of an outage, and of a stall, in session timeouts.
 OUTAGES = (0.01, 0.3, 0.7, 1.0, 1.2, 2.5, 6.0)
 STALLS = (0.01, 0.1, 0.5, 0.9, 1.2, 2.5)
 
-#: What strikes, after what delay if that was said, and the salt (see Exactly).
+#: The kind, its delay if given, and the salt (see Exactly).
 Placed = tuple[str, "int | None", int]
 
-#: A fault at a step strikes after one of these delays (ms): most at once, some in the middle of a long wait.
+#: Possible delays in ms of a fault at a step: most are 0, some hit in the middle of a long wait.
 DELAYS_MS = (0, 0, 0, 0, 1, 2, 5, 20, 100, 700)
 
 
 class Exactly(NamedTuple):
-    """``kind`` strikes at the ``nth`` (from 1) opportunity of its group in ``process``, ``delay_ms`` later.
+    """``kind`` hits at the ``nth`` (from 1) opportunity of its group in ``process``, ``delay_ms``
+    later.
 
-    Of a cut, an outage, a stall and a slow answer ``delay_ms`` is how long they last. What follows is by the seed, and
-    by ``salt`` if that is not 0: one seed gives many schedules that are the same up to the fault.
+    For a cut, an outage, a stall and a slow answer, ``delay_ms`` is the duration. What follows
+    depends on the seed, and on ``salt`` if that is not 0: one seed gives many schedules that are
+    the same up to the fault.
     """
 
     kind: str
@@ -52,9 +54,10 @@ class Exactly(NamedTuple):
 
 @dataclass(frozen=True)
 class Faults:
-    """The chance of each kind at each of its opportunities, and ``most`` of each kind in one schedule.
+    """The probability of each kind at each of its opportunities, and the maximum number ``most`` of
+    each kind in a schedule.
 
-    ``spare`` names processes to which nothing happens; ``victims(path)`` says what an intruder may delete.
+    ``spare`` names processes without faults; ``victims(path)`` returns what an intruder may delete.
     """
 
     lost_request: float = 0.0
@@ -68,26 +71,29 @@ class Faults:
     expire_live: float = 0.0
     """An administrator ends the session under a live connection."""
     slow: float = 0.0
-    """Everything from the server to this client comes late."""
+    """Everything from the server to this client is delayed."""
     lag: float = 0.0
-    """The connection breaks, and the next one is to a server that is behind for a while."""
+    """The connection breaks, and the next one leads to a server that lags for a while."""
     outage: float = 0.0
-    """All servers are away, for everybody and for a while; then each session has its whole time-out again."""
+    """All servers are unavailable for a while; then each session has its whole timeout again."""
     ghost: float = 0.0
-    """The client is told that its session has ended, by a leader that dies before it is written down: the znodes of
-    that session stay until it times out, beside those of the next one."""
+    """The client is notified that its session has ended, by a leader that fails before this is
+    committed: the znodes of that session stay until it times out, next to those of the next one.
+    """
     kill: float = 0.0
-    """The process dies, with no finally block run."""
+    """The process is killed, without running a finally block."""
     pause: float = 0.0
     """The process is stopped for longer than its session time-out, or for a moment."""
     stall: float = 0.0
-    """This task gets no CPU for a while; its process, with all the others and the keeper, goes on."""
+    """This task gets no CPU for a while; its process, including other tasks and the keep-alive,
+    continues.
+    """
     interrupt: float = 0.0
     """Ctrl-C in this task."""
     deadline: float = 0.0
-    """The deadline of this call is now (a call without one has none)."""
+    """The deadline of this call passes now (a call without one has none)."""
     intruder: float = 0.0
-    """Somebody deletes an ephemeral znode of somebody."""
+    """Another client deletes an ephemeral znode."""
     late_event: float = 0.0
     """The watch callbacks of this client run late."""
     most: int = 1
@@ -97,7 +103,7 @@ class Faults:
 
     @classmethod
     def of(cls, chances: Mapping[str, float], **others: Any) -> Faults:
-        """Faults of these kinds."""
+        """Return faults of these kinds."""
         return replace(cls(**others), **chances)  # type: ignore[arg-type]
 
     def chance(self, kind: str) -> float:
@@ -109,7 +115,7 @@ class Faults:
 
 
 class Group:
-    """The kinds that strike at one sort of opportunity."""
+    """The kinds that hit at one sort of opportunity."""
 
     def __init__(self, injector: Injector, kinds: tuple[str, ...]) -> None:
         self.injector = injector
@@ -126,14 +132,14 @@ class Group:
         self.gap = self._draw()
 
     def _draw(self) -> float:
-        """How many opportunities pass until one of the kinds strikes."""
+        """Return the number of opportunities until one of the kinds hits."""
         total = sum(self.plan.chance(kind) for kind in self.left)
         if not total:
             return math.inf
         return 1 + int(math.log(1.0 - self.injector.world.rng.random()) / math.log(1.0 - min(total, 0.999)))
 
     def inject(self, process: str, aimed: Placed | None = None) -> Placed | None:
-        """What strikes at this opportunity, and after what delay if that was said."""
+        """Return the fault to inject at this opportunity, and its delay if given."""
         nth = self.counted[process] = self.counted.get(process, 0) + 1
         if self.exactly:
             aimed = self.exactly.get((process, nth)) or aimed
@@ -152,7 +158,9 @@ class Group:
 
 
 class Watcher(Protocol):
-    """Who looks on, and may place faults as ``Exactly`` does (see fault_coverage.py, fault_targeting.py)."""
+    """Observes a world, and may place faults as ``Exactly`` does (see fault_coverage.py,
+    fault_targeting.py).
+    """
 
     def performs(self, task: Task) -> None: ...
 
@@ -162,7 +170,7 @@ class Watcher(Protocol):
 
 
 class Injector:
-    """Strikes as the plan says, and keeps account of what struck."""
+    """Injects faults according to the plan, and records them."""
 
     def __init__(self, world: Simulation, plan: Faults) -> None:
         self.world = world
@@ -177,14 +185,14 @@ class Injector:
         self._events = Group(self, AT_EVENT)
 
     def watch(self, watcher: Watcher, aims: bool) -> None:
-        """From now on ``watcher`` looks on; if he ``aims`` he is asked at each opportunity what is to strike."""
+        """Let ``watcher`` observe; if it ``aims``, it is asked at each opportunity for a fault."""
         self.watcher, self._aims = watcher, aims
         if aims:
             for group in (self._requests, self._steps, self._events):
                 group.idle = False
 
     def at_request(self, process: SimProcess, step: Any) -> tuple[str, int | None] | None:
-        """The server reads a request: which fault strikes, if any, and for how long if that was said."""
+        """Return the fault, and its duration if given, for a request that the server reads."""
         if self._requests.idle:
             return None
         struck = self._strike(self._requests, process, step)
@@ -201,7 +209,7 @@ class Injector:
         return round(self.world.rng.choice(timeouts) * process.session.timeout_ms)
 
     def at_step(self, task: Task) -> None:
-        """A task has asked for a step."""
+        """A task awaits a step."""
         if self.watcher is not None:
             self.watcher.performs(task)
         if self._steps.idle or task.background:
@@ -223,7 +231,7 @@ class Injector:
             self._strike_task(kind, task)
 
     def _strike_task(self, kind: str, task: Task) -> None:
-        if kind != "intruder":  # it says itself whom it strikes
+        if kind != "intruder":  # it reports itself what it hits
             self._notify(kind, task.process, task)
         STRIKES[kind](self.world, task)
 
@@ -250,13 +258,13 @@ class Injector:
             self.watcher.strikes(kind, process, at)
 
     def intrudes(self, owner: int) -> None:
-        """Somebody has deleted a znode of this session."""
+        """Delete a znode of this session as another client."""
         for process in self.world.processes.values():
             if process.session.session_id == owner:
                 self._notify("intruder", process, None)
 
     def spared(self, process: str) -> bool:
-        """Whether nothing has struck this process yet."""
+        """Return whether no fault has hit this process yet."""
         return all(each.process != process and each.kind != "outage" for each in self.injected)
 
     def _log(self, struck: Placed, process: SimProcess, group: Group, at: Any) -> None:

@@ -1,9 +1,9 @@
-"""Raising: which schedules to play next so that each fault strikes each place often enough.
+"""Guidance: the schedules to run next so that each fault hits each place often enough.
 
-Rules for this file: pure; it looks at what there is and says what to play. It goes round: in each turn scenarios whose
-places lack something get schedules with fresh seeds and faults aimed at all that lacks; a place that few schedules come
-to gets seeds that do, with another end each; and where a place was not reached at all faults are fiercer. What has
-brought nothing is left out for some turns.
+It proceeds in rounds. In each round, scenarios whose places lack something get schedules with new
+seeds and faults aimed at all that is missing; a place that few schedules reach gets seeds that
+reach it, with different continuations; and where a place was never reached, faults are more
+frequent. What brought nothing is left out for some rounds.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from simulation.engine.fault_coverage import possible
 from simulation.engine.results import Summary, Tally
 from simulation.engine.work_units import TargetedRun, WorkUnit
 
-#: Schedules in a piece.
+#: Number of schedules in a unit of work.
 AT_ALL, AT_ONE = 40, 24
-#: A place is rare in a scenario if fewer schedules than this share come to it.
+#: A place is rare in a scenario if fewer schedules than this fraction reach it.
 RARE = 0.3
-#: How much more likely faults are where something was never reached, and now and then elsewhere.
+#: Factor for the frequency of faults where something was never reached, and now and then elsewhere.
 FIERCE = 4.0
 
 
@@ -43,7 +43,9 @@ class Backoff:
 
 @dataclass
 class GuidedCampaign:
-    """What to play on top of ``summary``. ``whole`` is all of it together, and grows with it."""
+    """What to run in addition to ``summary``. ``whole`` is the sum of all scenarios, and grows with
+    it.
+    """
 
     summary: Summary
     places: Mapping[str, Place]
@@ -60,7 +62,7 @@ class GuidedCampaign:
         self._look(self.places)
 
     def _look(self, names: Iterable[str]) -> None:
-        """What lacks at these places."""
+        """Return what is missing at these places."""
         for name in names:
             cells = cells_of([self.places[name]], self.whole)
             self.lacking[name] = {kind for _, kind in (*cells.few, *cells.none)}
@@ -68,7 +70,9 @@ class GuidedCampaign:
                 del self.lacking[name]
 
     def pieces(self) -> Iterator[WorkUnit]:
-        """One after the other; each depends on what was added meanwhile. Ends when nothing lacks any more."""
+        """Yield units of work; each depends on the results added in between. Ends when nothing is
+        missing.
+        """
         while self.lacking or self.unreached():
             for scenario in self.stands:
                 yield from self._at_all(scenario)
@@ -82,7 +86,7 @@ class GuidedCampaign:
         return self.patience.setdefault((scenario, what), Backoff()).is_due()
 
     def _wanted(self, scenario: str) -> dict[str, set[str]]:
-        """What lacks where this scenario comes to, and can be there."""
+        """Return what is missing at places that this scenario reaches, and is possible there."""
         wanted = {place: self._wanted_at(scenario, place) for place in self.places if place in self.lacking}
         return {place: kinds for place, kinds in wanted.items() if kinds}
 
@@ -122,7 +126,9 @@ class GuidedCampaign:
                 yield WorkUnit(scenario, shots=tuple(shots), wanted={**wanted, place: kinds}, often=often)
 
     def _fiercer(self, scenario: str) -> Iterator[WorkUnit]:
-        """More seeds that reach what nothing or little has reached in the files that this scenario uses."""
+        """Return more seeds that reach what nothing or little has reached in the files that this
+        scenario uses.
+        """
         files = {place.partition(":")[0] for place in self.summary.tallies.get(scenario, Tally()).reached}
         hard = [name for name in self.places if self.whole.reached[name] < ENOUGH]
         if any(name.partition(":")[0] in files for name in hard) and self._due(scenario, "fiercer"):
@@ -130,12 +136,12 @@ class GuidedCampaign:
             yield WorkUnit(scenario, first, first + AT_ALL, intensity=FIERCE)
 
     def _salts(self, count: int) -> int:
-        """Numbers that were not used before."""
+        """Return numbers that were not used before."""
         first, self.salt = self.salt + 1, self.salt + count
         return first
 
     def added(self, piece: WorkUnit, tally: Tally) -> int:
-        """A piece was played: how many cells came nearer to enough by it, at the place it was about, or anywhere."""
+        """Note a result: how many cells came closer to enough by it, at its place, or anywhere."""
         gain, only = 0, piece.shots[0].only if piece.shots else None
         for place, struck in tally.cells.items():
             if only not in (None, place):

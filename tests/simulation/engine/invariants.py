@@ -1,7 +1,7 @@
-"""Checks that plug into a world: each sees every record as it is made, and the end of the schedule.
+"""Checks of a world: each sees every record when it is made, and the end of the schedule.
 
-Rules for this file: a check judges by what the tasks recorded and by the server's and sessions' state, never by what a
-protocol believes. To find a violation is to call ``world.fail``.
+A check judges by what the tasks recorded and by the state of the server and of the sessions, never
+by what a protocol believes. It reports a violation by calling ``world.fail``.
 """
 
 from __future__ import annotations
@@ -21,19 +21,20 @@ class Check:
         """A task has recorded something."""
 
     def changed(self, world: Simulation) -> None:
-        """The server has committed something: its tree is another one."""
+        """Called when the server has committed a change of its tree."""
 
     def end(self, world: Simulation) -> None:
         """All tasks are done, nothing is under way."""
 
 
 class Capacity(Check):
-    """Never more than ``limit`` hold ``what`` at once.
+    """At most ``limit`` holders of ``what`` at any time.
 
-    A task records ``granted`` with ``what`` and ``session_id`` (and ``loss``, ``token``, where there are such) right
-    after it got it, ``released`` with ``what`` right before it gives it back. It holds from then to then, but no
-    longer than its process lives and its own lease clock proves the session. Who holds in a session that an
-    administrator ended, or whose znode an intruder deleted, cannot know, and does not count.
+    A task records ``granted`` with ``what`` and ``session_id`` (and ``loss``, ``token``, if any)
+    right after it got it, ``released`` with ``what`` right before it releases it. It holds in
+    between, but no longer than its process runs and its own lease clock proves the session. A
+    holder whose session an administrator ended, or whose znode an intruder deleted, cannot know
+    that, and does not count.
     """
 
     def __init__(self, what: str, limit: int = 1) -> None:
@@ -59,7 +60,7 @@ class Capacity(Check):
 
 
 def holds(world: Simulation, record: Record) -> bool:
-    """Whether the holder can prove, at this moment, that it holds."""
+    """Return whether the holder can prove, at this moment, that it holds."""
     process = world.processes[record.process]
     fields = record.fields
     if not process.alive or record.session_id in world.tampered:
@@ -69,9 +70,9 @@ def holds(world: Simulation, record: Record) -> bool:
 
 
 class Exclusion(Capacity):
-    """One holder at most; each next one has a higher token, if the records have tokens.
+    """At most one holder; each next one has a higher token, if the records have tokens.
 
-    Threads of one process that hand over among each other may share one.
+    Threads of one process that hand over to each other may share one.
     """
 
     def __init__(self, what: str) -> None:
@@ -93,7 +94,9 @@ class Exclusion(Capacity):
 
 
 class NothingLeft(Check):
-    """When all is done, the sessions still open, no znode is left below ``root`` but those that ``may_stay``."""
+    """When all is done, with sessions still open, no znode is left below ``root`` except those that
+    ``may_stay``.
+    """
 
     def __init__(self, root: str = "/", may_stay: Any = lambda path: False) -> None:
         self.root = root

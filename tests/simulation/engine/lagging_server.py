@@ -1,7 +1,7 @@
-"""A server of the ensemble that lags: it answers reads as all stood at one moment, until it has caught up.
+"""A lagging server of the ensemble: it answers reads from a state of the past, until it has caught up.
 
-Rules for this file: it knows engines, and what of a request is a read. A write, and a sync, is answered when the server
-has caught up; so are the watches that were armed meanwhile, which fire if what they watch has changed since.
+Writes and syncs are answered when the server has caught up; so are watches armed before, which fire
+if what they watch has changed since.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ READS = (records.ExistsRequest, records.GetDataRequest, records.GetChildrenReque
 
 
 class LaggingServer:
-    """The ensemble as it stands now, for one client."""
+    """A snapshot of the ensemble, for one client."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = Engine(engine.config)
@@ -28,12 +28,12 @@ class LaggingServer:
         self._child: set[str] = set()
 
     def accepts(self, peer: int, request: records.ConnectRequest, now_ms: int) -> bool:
-        """Whether it knows the session, and all that its client has seen."""
+        """Return whether it knows the session, and all that its client has seen."""
         answers = self._engine.connect(peer, request, now_ms)
         return any(isinstance(each, effects.Accepted) and each.response.session_id for each in answers)
 
     def read(self, peer: int, xid: int, request: Any, now_ms: int) -> list[effects.Effect]:
-        """What it answers to one of READS."""
+        """Answer one of READS."""
         answers = self._engine.step(peer, xid, request, now_ms)
         reply = next(each for each in answers if isinstance(each, effects.Reply))
         if request.watch:
@@ -48,7 +48,7 @@ class LaggingServer:
             (self._child if children else self._data).add(request.path)
 
     def watches(self) -> records.SetWatchesRequest:
-        """Those that it has armed, as of what it knew."""
+        """Return the watches that it has armed, based on its state."""
         return records.SetWatchesRequest(
             self._zxid, tuple(sorted(self._data)), tuple(sorted(self._exist)), tuple(sorted(self._child))
         )

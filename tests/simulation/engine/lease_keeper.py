@@ -1,7 +1,7 @@
-"""The keeper of a process: keeps the lease clock moving while something is held, and says when it is lost.
+"""The keep-alive of a process: moves the lease clock while something is held, and reports losses.
 
-Rules for this file: what is decided is decided by the parts of distsync._client that the real keeper uses too
-(lease, holds, janitor); here they are only given the virtual time and their turns.
+All decisions are made by the parts of distsync._client that the real one uses too (lease, holds,
+clean-up); here they only get virtual time and their turns.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from distsync._protocols.steps import ZNODE_DELETED, Hold, Loss, Sync, WatchNode
 if TYPE_CHECKING:
     from simulation.engine.process import SimProcess
 
-#: A grant that is released sooner costs no look at its own znode.
+#: A grant that is released sooner costs no read of its own znode.
 GUARD_AFTER_MS = 500
 
 
 class Keeper:
-    """See the module."""
+    """The keep-alive of one process."""
 
     def __init__(self, process: SimProcess) -> None:
         self.process = process
@@ -35,7 +35,7 @@ class Keeper:
         self._lapse: Timer | None = None
 
     def hold(self, step: Hold) -> None:
-        """As the step says."""
+        """Perform a Hold step."""
         self.holds.add(step, self.world.now)
         step.loss.subscribe(lambda: self.world.note(self.process.name, "loss", f"{step.path}: {step.loss.reason}"))
         held = [each for each in self.holds.standing() if each.loss is step.loss]
@@ -47,23 +47,23 @@ class Keeper:
         self.holds.remove(loss)
 
     def watch(self, step: WatchNode) -> None:
-        """As the step says."""
+        """Perform a WatchNode step."""
         self.holds.watch(step.loss, step.on_data)
         for each in self.holds.standing():
             if each.loss is step.loss:
                 self._guard(each)
 
     def look(self) -> None:
-        """Whatever is held without proof is lost."""
+        """Mark what is held without proof as lost."""
         self.holds.expire(self.world.now)
 
     def _lapsed(self, lost: list[holds.HeldNode]) -> None:
-        """The znodes go if the session lives after all."""
+        """Delete the znodes if the session is alive after all."""
         for held in lost:
             self.delete_leftover(LeftoverNode(held.path, True), held.session_id)
 
     def delete_leftover(self, orphan: LeftoverNode, session_id: int) -> None:
-        """The janitor deletes the orphan, for as long as the session lives."""
+        """Delete the orphan, as long as the session is alive."""
         self.process.background(delete_leftover(orphan, session_id))
 
     def session_ended(self) -> None:
@@ -71,7 +71,7 @@ class Keeper:
         self.holds.lose_all(holds.SESSION_EXPIRED)
 
     def _schedule(self) -> None:
-        """A beat of proof, and a look when the lease would run out, while anything is held."""
+        """Schedule a keep-alive, and a check for when the lease would run out, while anything is held."""
         if not self.holds:
             return
         clockwork, now = self.process.clockwork, self.world.now

@@ -1,7 +1,7 @@
 """Connections: two FIFO channels between one client and the server, each read one message at a time.
 
-Rules for this file: it knows messages and peers, and not what they mean. A connection breaks at both ends: what
-was under way is lost from some place on, and then each end hears of the break as the last message.
+A connection breaks at both ends: messages in flight are lost from some position on, and then each
+end gets the break as the last message.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 from simulation.engine.scheduler import Actor, Scheduler
 
-#: The last message of a channel: the other end is gone.
+#: The last message of a channel: the other end has closed.
 BROKEN = ("broken",)
 
 
@@ -44,20 +44,20 @@ class Channel(Actor):
         self.reads(self.connection, message)
 
     def cut(self) -> None:
-        """Some of the messages under way still arrive, the others are lost."""
+        """Let some of the messages in flight arrive, and lose the others."""
         arrive = self.scheduler.rng.randint(0, len(self.messages))
         while len(self.messages) > arrive:
             self.messages.pop()
         self.put(BROKEN)
 
     def shut(self) -> None:
-        """Nobody reads here any more."""
+        """Stop reading."""
         self.messages.clear()
         self.rest()
 
 
 class Connection:
-    """What one TCP connection is: ``up`` is read by the server, ``down`` by the client."""
+    """A TCP connection: ``up`` is read by the server, ``down`` by the client."""
 
     __slots__ = ("peer", "up", "down")
 
@@ -73,16 +73,16 @@ class Connection:
         self.down = Channel(scheduler, self, client_reads)
 
     def client_leaves(self) -> None:
-        """The client's end is closed."""
+        """Close the client's end."""
         self.down.shut()
         self.up.cut()
 
     def server_leaves(self) -> None:
-        """The server's end is closed after all that it has sent."""
+        """Close the server's end after all that it has sent."""
         self.up.shut()
         self.down.put(BROKEN)
 
     def breaks(self) -> None:
-        """The network takes the connection away between both ends."""
+        """Break the connection between both ends."""
         self.up.cut()
         self.down.cut()

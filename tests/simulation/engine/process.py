@@ -1,6 +1,6 @@
-"""A simulated process: tasks that share one session, one keeper and one memory.
+"""A simulated process: tasks that share one session, one keep-alive and one memory.
 
-Rules for this file: a paused process does nothing, and a dead one never will again; what it sent is on its way.
+A paused process does nothing, a killed one never again; what it has sent is in flight.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from distsync.errors import UnavailableError, ZnodeError
 if TYPE_CHECKING:
     from simulation.engine.simulation import Simulation
 
-#: What the work at the close may take, each.
+#: Maximum time of each close hook.
 CLOSE_S = 30.0
 
 Shared = TypeVar("Shared")
@@ -60,7 +60,7 @@ class SimProcess:
         self.at_close: list[Callable[[], Coroutine[Any, Any, Any]]] = []
         self.alive = True
         self.left_undone: list[str] = []
-        """The names of the functions that ran in the background when it died."""
+        """Names of the functions that ran in the background when it was killed."""
         self.paused: list[Actor] = []
         self._spawned = 0
 
@@ -76,8 +76,11 @@ class SimProcess:
         daemon: bool = False,
         expected: tuple[type[BaseException], ...] = (),
     ) -> Task:
-        """A thread that drives ``protocol``. ``timeout`` in seconds is the deadline of the whole; ``Run`` gives one to
-        a part. The world does not wait for a ``daemon``, and an error that is not ``expected`` is a failure."""
+        """Start a thread that runs ``protocol``.
+
+        ``timeout`` in seconds is the deadline of the whole; ``Run`` gives one to a part. The world
+        does not wait for a ``daemon``, and an error that is not ``expected`` is a failure.
+        """
         self._spawned += 1
         return self._add(Task(self, name or f"t{self._spawned}", protocol, timeout, daemon, expected, False))
 
@@ -90,7 +93,7 @@ class SimProcess:
         return task
 
     def background(self, protocol: Coroutine[Any, Any, Any]) -> None:
-        """As the Background step: the world does not wait for it, yet goes on while it can."""
+        """Perform a Background step: the world does not wait for it, but continues while it can."""
         if self.alive:
             self._spawned += 1
             self._add(
@@ -105,20 +108,20 @@ class SimProcess:
         self.world.task_done(task)
 
     def local(self, path: str, factory: Callable[[], Shared]) -> Shared:
-        """The state that the tasks of this process share about ``path``."""
+        """Return the state that the tasks of this process share about ``path``."""
         if path not in self.shared:
             self.shared[path] = factory()
         return self.shared[path]  # type: ignore[no-any-return]
 
     def is_proven(self, session_id: int) -> bool:
-        """What a Proven step would answer now."""
+        """Return the answer to a Proven step."""
         return self.session.is_proven(session_id)
 
     def dispatch(self, call: Callable[[], object]) -> None:
         self.dispatcher.calls.append(call)
         self.dispatcher.ready()
 
-    # --- what can happen to it
+    # --- faults
 
     def _actors(self) -> Iterator[Actor]:
         yield self.clockwork
@@ -128,7 +131,7 @@ class SimProcess:
             yield self.session.connection.down
 
     def pause(self, seconds: float) -> None:
-        """It does nothing for so long (SIGSTOP, a suspended machine); its clock goes on meanwhile."""
+        """Suspend the process for this time (SIGSTOP, a suspended machine); its clock continues."""
         if not self.paused and self.alive:
             self.world.note(self.name, "is paused", f"{seconds:.1f} s")
             self.paused = list(self._actors())
@@ -144,7 +147,7 @@ class SimProcess:
                 actor.unstall()
 
     def kill(self) -> None:
-        """It is gone, without a finally block run; its session ends by its time-out."""
+        """Kill the process, without running a finally block; its session expires."""
         if not self.alive:
             return
         self.alive = False
@@ -153,23 +156,23 @@ class SimProcess:
         self.session.die()
 
     def run_close_hooks(self) -> None:
-        """What was to be done at the close is done; the world does not end before."""
+        """Run the close hooks; the world does not end before."""
         works, self.at_close = self.at_close, []
         for work in works if self.alive else ():
             self.spawn(work(), CLOSE_S, name="close", expected=(UnavailableError, ZnodeError))
 
     def close(self) -> None:
-        """Its session is ended in good order; tasks that wait are told that the client is closed."""
+        """End its session in good order; waiting tasks get ClientClosedError."""
         self.session.close()
 
     def cut(self, away: float = 0.0) -> None:
-        """Its connection breaks, and it does not come back for ``away`` seconds."""
+        """Break its connection; it reconnects after ``away`` seconds."""
         self.session.away_until_ms = max(self.session.away_until_ms, self.world.now_ms + round(away * 1000))
         if self.session.connection is not None:
             self.session.connection.breaks()
 
     def end(self) -> None:
-        """Its tasks are no more."""
+        """Remove its tasks."""
         for task in self.tasks:
             self.world.tasks_open -= not task.daemon
             gone = task.vanish()

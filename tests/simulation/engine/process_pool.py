@@ -19,8 +19,11 @@ CONTEXT = multiprocessing.get_context("spawn")
 
 
 def each_done(jobs: int, do: Callable[[Any], Any], pieces: Iterator[Any]) -> Generator[tuple[Any, Any], None, None]:
-    """Pairs of a piece and what ``do`` returned for it, as they are done. The next piece is asked for when somebody is
-    free for it, so it may depend on what came before. ``do`` is a function of a module."""
+    """Yield each piece with the result of ``do``, in order of completion.
+
+    The next piece is requested when a worker is free, so that it may depend on earlier results.
+    ``do`` is a function of a module.
+    """
     if jobs <= 1:
         yield from ((piece, do(piece)) for piece in pieces)
         return

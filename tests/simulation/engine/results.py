@@ -1,6 +1,6 @@
-"""Tallies: what schedules of scenarios have come to, as plain data that adds up and goes into a file.
+"""Tallies: results of schedules as plain data that adds up and is stored in a file.
 
-Rules for this file: pure but for reading and writing the file; nothing is added to what other sources gave.
+Results of different sources are never added.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from typing import Any
 
 from simulation.engine.fault_coverage import REMEMBERED
 
-#: Violations that are kept with their seeds, for each scenario.
+#: Number of violations kept with their seeds, for each scenario.
 KEPT = 20
 
 FORMAT = 1
 
 
 class OtherSourcesError(Exception):
-    """The report is of protocols with other sources."""
+    """The report belongs to protocols with other sources."""
 
     def __init__(self, file: str) -> None:
         super().__init__(f"{file} is a report of other protocols than these: take another file")
@@ -29,7 +29,9 @@ class OtherSourcesError(Exception):
 
 @dataclass
 class Tally:
-    """Of one scenario. ``seeds``: from (inclusive) to (exclusive); ``aimed``: schedules with aimed faults."""
+    """Results of one scenario. ``seeds``: from (inclusive) to (exclusive); ``aimed``: schedules with
+    aimed faults.
+    """
 
     seeds: list[tuple[int, int]] = field(default_factory=list)
     schedules: int = 0
@@ -66,11 +68,11 @@ class Tally:
             self.examples[place] = sorted({*self.examples.get(place, ()), *seeds})[:REMEMBERED]
 
     def struck_at(self, place: str) -> Counter[str]:
-        """How often each kind struck there."""
+        """Return how often each kind hit there."""
         return self.cells.get(place) or Counter()
 
     def plain(self) -> dict[str, Any]:
-        """For JSON; the same tally gives the same text."""
+        """Return plain data for JSON; equal tallies give equal text."""
         return {
             "seeds": [list(each) for each in self.seeds],
             "schedules": self.schedules,
@@ -88,7 +90,7 @@ class Tally:
 
     @classmethod
     def of(cls, plain: dict[str, Any]) -> Tally:
-        """From ``plain``."""
+        """Return the tally from ``plain``."""
         return cls(
             **{
                 **plain,
@@ -105,7 +107,7 @@ class Tally:
 
 
 def united(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The same seeds in as few ranges as can be."""
+    """Return the same seeds in as few ranges as possible."""
     joined: list[tuple[int, int]] = []
     for first, end in sorted(ranges):
         if joined and first <= joined[-1][1]:
@@ -116,7 +118,7 @@ def united(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def not_played(played: list[tuple[int, int]], first: int, count: int) -> list[tuple[int, int]]:
-    """The next ``count`` seeds from ``first`` on that were not played yet."""
+    """Return the next ``count`` seeds from ``first`` on that were not run yet."""
     found = []
     for begin, end in [*played, (2**62, 2**62)]:
         free = min(begin, first + count) - first
@@ -140,14 +142,14 @@ class Summary:
         self.tallies.setdefault(scenario, Tally()).add(tally)
 
     def whole(self) -> Tally:
-        """All scenarios together; its seeds and examples say nothing."""
+        """Sum of all scenarios; its seeds and examples are meaningless."""
         whole = Tally()
         for tally in self.tallies.values():
             whole.add(tally)
         return whole
 
     def save(self, file: Path) -> None:
-        """The file is this, or what it was before."""
+        """Write the file atomically."""
         tallies = {name: tally.plain() for name, tally in sorted(self.tallies.items())}
         beside = file.with_name(file.name + ".new")
         text = json.dumps({"format": FORMAT, "sources": self.sources, "scenarios": tallies}, indent=1)
@@ -156,7 +158,7 @@ class Summary:
 
     @classmethod
     def load(cls, file: Path, sources: str) -> Summary:
-        """What is in the file, if it is of these sources; nothing if there is none."""
+        """Read the file, if it has these sources; return an empty summary if there is none."""
         if not file.exists():
             return cls(sources)
         read = json.loads(file.read_text("utf-8"))

@@ -1,9 +1,9 @@
-"""Plays scenarios over many seeds, and counts.
+"""Run scenarios with many seeds, and count.
 
-Rules for this file: a seed decides everything: the schedule, and which faults may strike in it. One fifth of the
-seeds have no faults, two fifths one kind, two fifths all kinds that the scenario stands; a quarter of those with faults
-have servers that lag besides. A fifth of all seeds have outages, ghosts or stalled threads and nothing else, a
-fifth have them besides.
+A seed determines everything: the schedule, and which faults may hit in it. One fifth of the seeds
+have no faults, two fifths one kind, two fifths all kinds that the scenario tolerates; a quarter of
+those with faults have lagging servers in addition. A fifth of all seeds have outages, ghosts or
+stalled threads and nothing else, a fifth have them in addition.
 """
 
 from __future__ import annotations
@@ -21,13 +21,14 @@ from simulation.engine.transcript import SimulationFailure
 from simulation.scenarios import Scenario
 from simulation.scenarios.common import OBSERVER
 
-#: The chance of a kind at one of its opportunities, where it is the only one, and where it is one of many.
+#: Probability of a kind at one of its opportunities, if it is the only one, and if it is one of
+#: many.
 ALONE, TOGETHER = 0.03, 0.006
 
 
 @dataclass
 class Report:
-    """What came out of playing one scenario."""
+    """The result of running one scenario."""
 
     scenario: str
     schedules: int = 0
@@ -38,11 +39,11 @@ class Report:
 
     @property
     def speed(self) -> float:
-        """Schedules a second."""
+        """Schedules per second."""
         return self.schedules / self.seconds if self.seconds else 0.0
 
     def lines(self) -> Iterable[str]:
-        """The report, for people."""
+        """Return the report as text."""
         verdict = f"{len(self.failures)} FAILED" if self.failures else "no violation"
         yield f"{self.scenario}: {self.schedules} schedules, {verdict} ({self.speed:.0f} a second)"
         if self.injected:
@@ -52,7 +53,7 @@ class Report:
 
 
 def faults_of(scenario: Scenario, seed: int, fierce: float = 1.0) -> Faults:
-    """What may go wrong in the schedule of this seed; so many times as likely as usual."""
+    """Return the faults of this seed, multiplied by this factor."""
     rng = random.Random(seed ^ 0x5EED)
     late = random.Random(seed ^ 0x0A6E)
     others, besides = late.random(), {kind: scaled(kind, ALONE) for kind in late.choice(_some(scenario.besides))}
@@ -77,24 +78,28 @@ def faults_of(scenario: Scenario, seed: int, fierce: float = 1.0) -> Faults:
 
 
 def _some(kinds: tuple[str, ...]) -> list[tuple[str, ...]]:
-    """One of them, or all."""
+    """Return one of them, or all."""
     return [*((kind,) for kind in kinds), kinds]
 
 
 def is_victim(path: str) -> bool:
-    """What an intruder may delete. Without its receipt a transaction's outcome is unknown, and said to be so."""
+    """Return whether an intruder may delete it. Without its receipt a transaction's outcome is
+    unknown, and reported as such.
+    """
     return "/receipts/" not in path
 
 
 def scaled(kind: str, chance: float) -> float:
-    """Steps are more frequent than requests, and these than events: each kind strikes about as often."""
+    """Scale the probabilities: steps are more frequent than requests, and these than events; each kind
+    hits about equally often.
+    """
     return chance * (2 if kind in AT_REQUEST else 6 if kind in AT_EVENT else 1)
 
 
 def run_seed(
     scenario: Scenario, seed: int, faults: Faults | None = None, watcher: Watcher | None = None, aims: bool = False
 ) -> Simulation:
-    """One schedule; raises SimulationFailure."""
+    """Run one schedule; raises SimulationFailure."""
     world = Simulation(seed, faults=faults_of(scenario, seed) if faults is None else faults)
     if watcher is not None:
         world.faults.watch(watcher, aims)
@@ -109,7 +114,7 @@ def run_seed(
 def run(
     scenario: Scenario, seeds: Iterable[int], *, most_failures: int = 3, tell: Callable[[Report], object] | None = None
 ) -> Report:
-    """Plays all seeds, until so many have failed. ``tell`` is called after each."""
+    """Run all seeds, until this many have failed. ``tell`` is called after each."""
     report = Report(scenario.name)
     began = time.perf_counter()
     gc.disable()

@@ -1,11 +1,12 @@
-"""The scheduler: who goes next, and what time it is.
+"""The scheduler: the next actor to run, and the virtual time.
 
-Rules for this file: it knows actors and timers, and nothing of ZooKeeper. Time is an int in ms, and moves only
-here. Every choice comes from one seeded generator, so a seed is a schedule.
+Time is an int in ms, and moves only here. Every choice comes from one seeded generator, so a seed
+is a schedule.
 
-Two ways to choose. *Even*: any actor that can run, with the same chance. *By rank* (after PCT, Burckhardt et al.
-2010): the actor of the highest rank runs as long as it can; at a few random moments it falls to the lowest rank.
-The second one finds what needs one actor to be left behind for long.
+There are two ways to choose. *Even*: any runnable actor, with equal probability. *By rank* (after
+PCT, Burckhardt et al. 2010): the actor of the highest rank runs as long as it can; at a few random
+moments it falls to the lowest rank. The second one finds bugs that need one actor to be left behind
+for long.
 """
 
 from __future__ import annotations
@@ -15,19 +16,20 @@ import operator
 import random
 from collections.abc import Callable
 
-#: After so many picks a schedule by rank goes on evenly: an actor that polls would starve the others for ever.
+#: Number of picks after which a schedule by rank continues evenly: an actor that polls would starve
+#: the others.
 RANKED_PICKS = 400
 
-#: A schedule by rank changes its mind at most so many times (PCT's depth: most bugs need 1 or 2).
+#: Maximum number of rank changes (PCT's depth: most bugs need 1 or 2).
 MAX_CHANGES = 4
 
 
-#: In C: it is asked of all who can run, at every pick.
+#: Implemented in C, because it is evaluated for all runnable actors at every pick.
 RANK = operator.attrgetter("rank")
 
 
 class Actor:
-    """Something that can be picked while it has work and is not held back."""
+    """Something that can be picked while it has work and is not stalled."""
 
     __slots__ = ("scheduler", "rank", "place", "stalls")
 
@@ -45,14 +47,14 @@ class Actor:
         raise NotImplementedError
 
     def ready(self) -> None:
-        """There is work: from now on it can be picked."""
+        """Allow it to be picked, because there is work."""
         if self.place < 0 and not self.stalls:
             runnable = self.scheduler.runnable
             self.place = len(runnable)
             runnable.append(self)
 
     def rest(self) -> None:
-        """It cannot be picked."""
+        """Prevent it from being picked."""
         place = self.place
         if place >= 0:
             runnable = self.scheduler.runnable
@@ -63,7 +65,7 @@ class Actor:
             self.place = -1
 
     def stall(self) -> None:
-        """It is held back, whatever work it has; as many ``unstall`` let it go on."""
+        """Stall it, whatever work it has, until ``unstall`` was called as often."""
         self.stalls += 1
         self.rest()
 
@@ -74,7 +76,9 @@ class Actor:
 
 
 class Timer:
-    """Something due at a time. An ``idle`` one does not keep the schedule going (a ping, a keeper's tick)."""
+    """An action due at a time. An ``idle`` one does not keep the schedule running (a ping, a
+    keep-alive).
+    """
 
     __slots__ = ("scheduler", "due_ms", "number", "action", "clockwork", "idle")
 
@@ -94,7 +98,7 @@ class Timer:
         return (self.due_ms, self.number) < (other.due_ms, other.number)
 
     def take(self) -> Callable[[], object] | None:
-        """The action, once; None when it was cancelled."""
+        """Return the action, once; None after it was cancelled."""
         action, self.action = self.action, None
         if action is not None and not self.idle:
             self.scheduler.awaited -= 1
@@ -105,7 +109,7 @@ class Timer:
 
 
 class TimerQueue(Actor):
-    """Runs the timers of one owner that are due, in any order: a paused owner's wait."""
+    """Runs the due timers of one owner, in any order; those of a paused owner wait."""
 
     __slots__ = ("due", "stopped")
 
@@ -115,14 +119,14 @@ class TimerQueue(Actor):
         self.stopped = False
 
     def after(self, delay_ms: int, action: Callable[[], object], *, idle: bool = False) -> Timer:
-        """``action`` runs after at least ``delay_ms``."""
+        """Run ``action`` after at least ``delay_ms``."""
         scheduler = self.scheduler
         timer = Timer(scheduler, scheduler.now_ms + max(0, delay_ms), action, self, idle)
         heapq.heappush(scheduler.timers, timer)
         return timer
 
     def stop(self) -> None:
-        """Nothing of this owner happens any more."""
+        """Cancel all timers of this owner."""
         self.stopped = True
         self.due.clear()
         self.rest()
@@ -146,7 +150,9 @@ class TimerQueue(Actor):
 
 
 class Scheduler:
-    """Picks actors one by one; moves time a little at each pick, and to the next timer when nobody can run."""
+    """Picks actors one by one; advances time a little at each pick, and to the next timer if none can
+    run.
+    """
 
     def __init__(self, seed: int, by_rank: float) -> None:
         self.rng = random.Random(seed)
@@ -166,7 +172,7 @@ class Scheduler:
         return self._number
 
     def step(self) -> bool:
-        """One actor does one piece of work; False if none can."""
+        """Let one actor do one unit of work; return False if none can."""
         runnable = self.runnable
         if self.timers and self.timers[0].due_ms <= self.now_ms:
             self._ring()
@@ -190,7 +196,7 @@ class Scheduler:
         return actor
 
     def _ring(self) -> None:
-        """The timers that are due go to their owners."""
+        """Pass the due timers to their owners."""
         timers = self.timers
         while timers and timers[0].due_ms <= self.now_ms:
             timer = heapq.heappop(timers)
@@ -198,7 +204,7 @@ class Scheduler:
                 timer.clockwork.fall_due(timer)
 
     def next_due_ms(self) -> int | None:
-        """When the next timer is due."""
+        """Return the time of the next timer."""
         timers = self.timers
         while timers and (timers[0].action is None or timers[0].clockwork.stopped):
             heapq.heappop(timers).cancel()

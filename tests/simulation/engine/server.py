@@ -1,7 +1,7 @@
 """The simulated server: the embedded server's own engine behind connections.
 
-Rules for this file: it moves messages between connections and the engine, and carries out effects; what a request
-means is the engine's matter. Faults strike where a request is read.
+It moves messages between connections and the engine, and carries out effects. Faults hit where a
+request is read.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ if TYPE_CHECKING:
 
 CONFIG = EngineConfig(forgive_pauses=False, enforce_quota=True)
 
-# Refusals are what schedules are about: nobody is told of them who has not asked for it.
+# Schedules consist of refusals: do not log them.
 logging.getLogger("distsync.server").addHandler(logging.NullHandler())
 
-#: The peer number of whoever is no process of the world.
+#: The peer number of clients that are not processes of the world.
 FOREIGNER = 0
 
 
 class SimServer:
-    """See the module."""
+    """The server of a world."""
 
     def __init__(self, world: Simulation, config: EngineConfig = CONFIG) -> None:
         self.world = world
@@ -55,7 +55,7 @@ class SimServer:
         self._foreign: list[Any] = []
 
     def open(self, process: SimProcess, client_reads: Callable[[Connection, Any], object]) -> Connection:
-        """A fresh connection of this process."""
+        """Open a new connection of this process."""
         self._last_peer += 1
         connection = Connection(self.world.scheduler, self._last_peer, self._read, client_reads)
         self.connections[connection.peer] = connection
@@ -63,12 +63,10 @@ class SimServer:
         return connection
 
     def advance(self) -> None:
-        """Sessions that are due have expired."""
+        """Expire sessions that are due."""
         now_ms = self.world.now_ms
         self.carry_out(self.engine.advance(now_ms))
         self.due_ms = self.engine.next_tick()
-
-    # --- reading
 
     def _read(self, connection: Connection, message: Any) -> None:
         peer = connection.peer
@@ -107,7 +105,7 @@ class SimServer:
         self.carry_out(self.engine.step(peer, xid, request, now_ms))
 
     def _catch_up(self, peer: int) -> None:
-        """The server of this connection knows all that happened."""
+        """Let the server of this connection catch up."""
         laggard = self.laggards.pop(peer, None)
         if laggard is not None:
             armed = self.engine.step(peer, SET_WATCHES_XID, laggard.watches(), self.world.now_ms)
@@ -119,7 +117,7 @@ class SimServer:
         self.carry_out(self.engine.hang_up(peer, self.world.now_ms))
 
     def carry_out(self, todo: Iterable[effects.Effect]) -> None:
-        """Every effect goes to its peer, in order."""
+        """Send every effect to its peer, in order."""
         for effect in todo:
             if isinstance(effect, effects.Commit):
                 self._tell_checks()
@@ -137,14 +135,14 @@ class SimServer:
         for check in self.world.checks:
             check.changed(self.world)
 
-    # --- faults that strike at a request
+    # --- faults of a request
 
     def lose_request(self, connection: Connection, xid: int, request: Any) -> None:
-        """It is never executed, and the connection breaks."""
+        """Break the connection without executing the request."""
         self._break(connection)
 
     def lose_reply(self, connection: Connection, xid: int, request: Any) -> None:
-        """It is executed, and the connection breaks before the answer is out."""
+        """Execute the request, and break the connection before the reply is sent."""
         sent = len(connection.down.messages)
         self._execute(connection.peer, xid, request)
         while len(connection.down.messages) > sent:
@@ -157,19 +155,19 @@ class SimServer:
         connection.down.put(BROKEN)
 
     def cut(self, connection: Connection, xid: int, request: Any) -> None:
-        """The connection breaks between both ends; now and then the client stays away for a while."""
+        """Break the connection between both ends; now and then the client stays away for a while."""
         rng, session = self.world.rng, self.owners[connection.peer].session
         self._execute(connection.peer, xid, request)
         away_ms = rng.choice((0, 0, rng.random() * 1.2)) * session.timeout_ms
         self.owners[connection.peer].cut((away_ms if self._delay_ms is None else self._delay_ms) / 1000)
 
     def expire_away(self, connection: Connection, xid: int, request: Any) -> None:
-        """The client is cut off until its session has timed out."""
+        """Cut the client off until its session has expired."""
         process = self.owners[connection.peer]
         process.cut((process.session.timeout_ms + 3 * self.engine.config.tick_time_ms) / 1000)
 
     def expire_live(self, connection: Connection, xid: int, request: Any) -> None:
-        """An administrator ends the session under a live connection."""
+        """End the session under a live connection, as an administrator."""
         session_id = self.owners[connection.peer].session.session_id
         self.world.tampered.add(session_id)
         self.carry_out(self.engine.expire(session_id, self.world.now_ms))
@@ -177,7 +175,7 @@ class SimServer:
             self._execute(connection.peer, xid, request)
 
     def slow(self, connection: Connection, xid: int, request: Any) -> None:
-        """The answer, and all that follows it, comes late."""
+        """Delay the answer, and all that follows it."""
         self._execute(connection.peer, xid, request)
         timeout_ms = self.owners[connection.peer].session.timeout_ms
         connection.down.stall()
@@ -185,14 +183,17 @@ class SimServer:
         self.world.clockwork.after(delay_ms, connection.down.unstall)
 
     def lag(self, connection: Connection, xid: int, request: Any) -> None:
-        """The connection breaks, mostly with the answer, and the next one is to a server that does not know yet what
-        happens from now on."""
+        """Break the connection, mostly with the answer; the next one leads to a server that lags
+        behind from now on.
+        """
         self.next_laggards[self.owners[connection.peer]] = LaggingServer(self.engine)
         lose = self.lose_reply if self.world.rng.random() < 0.7 else self.lose_request
         lose(connection, xid, request)
 
     def outage(self, connection: Connection, xid: int, request: Any) -> None:
-        """All servers go, and come back as they were, with sessions that have their whole time-out again."""
+        """Stop all servers, and start them as they were, with sessions that have their whole timeout
+        again.
+        """
         lose = self.lose_reply if self.world.rng.random() < 0.5 else self.lose_request
         lose(connection, xid, request)
         for each in self.connections.values():
@@ -214,15 +215,17 @@ class SimServer:
         self.advance()
 
     def stale_session(self, connection: Connection, xid: int, request: Any) -> None:
-        """The connection breaks, and to the next one the client comes as a new one; nobody else knows that."""
+        """Break the connection; the client opens the next one as a new client, unnoticed by others."""
         self.owners[connection.peer].session.disowned = True
         lose = self.lose_reply if self.world.rng.random() < 0.5 else self.lose_request
         lose(connection, xid, request)
 
-    # --- somebody else
+    # --- other clients
 
     def external_client(self, step: steps.Request[Any]) -> Any:
-        """The answer to a request of a client that is no process of this world; an error is raised."""
+        """Return the answer to a request of a client that is no process of this world; raises its
+        error.
+        """
         now_ms = self.world.now_ms
         requests = ((1, step_codec.request_of(step)), (2, records.CloseSessionRequest()))
         todo = list(self.engine.connect(FOREIGNER, records.ConnectRequest(), now_ms))

@@ -1,9 +1,10 @@
-"""A process's session: one connection at a time, requests and answers in order, watches, reconnects, expiry.
+"""A process's session: one connection at a time, requests and answers in order, watches, reconnects,
+expiry.
 
-Rules for this file: it behaves as kazoo does. What is under way when the connection breaks is answered with
-DisconnectedError; what is asked while there is no connection waits for the next one; a session that has expired is
-learnt of at the reconnect only; every watch is gone at a disconnect, and who waits for it is woken. Each connection
-begins with a sync, as the client's does.
+It behaves like kazoo's. Outstanding requests of a broken connection are answered with
+DisconnectedError; requests without a connection wait for the next one; the end of a session is
+noticed only at the reconnect; every watch ends at a disconnect, and its waiter is woken. Each
+connection starts with a sync, like the client's.
 """
 
 from __future__ import annotations
@@ -24,12 +25,14 @@ from distsync.errors import ClientClosedError, DisconnectedError, SessionLostErr
 if TYPE_CHECKING:
     from simulation.engine.process import SimProcess
 
-#: A client comes back after at most so long, when nothing else holds it up.
+#: Maximum time until a client reconnects, if nothing else delays it.
 RECONNECT_MS = 60
 
 
 class Submission:
-    """A request on its way: the step, who wants the answer, when and in which session it was sent."""
+    """An outstanding request: the step, the recipient of its answer, when and in which session it was
+    sent.
+    """
 
     __slots__ = ("step", "done", "sent_ms", "session_id")
 
@@ -41,7 +44,7 @@ class Submission:
 
 
 class SimSession:
-    """See the module."""
+    """The session of one process."""
 
     syncs = True
     """Whether each connection begins with a sync."""
@@ -61,7 +64,7 @@ class SimSession:
         self.ended = 0
         """How many sessions have ended against its will."""
         self.disowned = False
-        """It is told at the next connection that its session has ended, which is not so."""
+        """Whether the next connection falsely reports the end of its session."""
         self.away_until_ms = 0
         self.queue: deque[Submission] = deque()
         self.pending: deque[Submission] = deque()
@@ -73,7 +76,7 @@ class SimSession:
     # --- connecting
 
     def start(self) -> None:
-        """There is, or will be, a connection."""
+        """Connect, if there is no connection."""
         if self.connection is None and not self.closed:
             self._connect()
 
@@ -95,7 +98,7 @@ class SimSession:
         self.connection.up.put(request)
 
     def _accepted(self, response: records.ConnectResponse) -> None:
-        if self.closed:  # meanwhile: nobody keeps the session alive
+        if self.closed:  # not kept alive in between
             self._leave()
             return
         if self.session_id and response.session_id != self.session_id:
@@ -136,10 +139,10 @@ class SimSession:
     def info(self) -> steps.SessionInfo:
         return steps.SessionInfo(self.session_id, self.timeout_ms)
 
-    # --- asking
+    # --- requests
 
     def submit(self, step: steps.Request[Any], done: Callable[[Submission, Any], object]) -> Submission:
-        """``done(submission, answer)`` is called once, with the answer or the error."""
+        """Send a step. ``done(submission, answer)`` is called once, with the answer or the error."""
         submission = Submission(step, done)
         if self.closed:
             done(submission, ClientClosedError(type(step).__name__))
@@ -151,12 +154,12 @@ class SimSession:
         return submission
 
     def withdraw(self, submissions: list[Submission]) -> None:
-        """What of it was not sent yet will not be."""
+        """Do not send what was not sent yet."""
         if self.queue:
             self.queue = deque(each for each in self.queue if each not in submissions)
 
     def _send(self, submission: Submission, spared: bool = False) -> None:
-        """``spared``: no fault strikes at it."""
+        """Send a request; no fault hits it if ``spared``."""
         assert self.connection is not None
         submission.sent_ms = self.world.now_ms
         submission.session_id = self.session_id
@@ -204,10 +207,10 @@ class SimSession:
             for watch in self.watches.pop((kind, event.path), ()):
                 self.process.dispatch(watch.fire)
 
-    # --- losing
+    # --- disconnects
 
     def _leave(self) -> None:
-        """The connection is no longer ours."""
+        """Forget the connection."""
         connection, self.connection, self.connected = self.connection, None, False
         if connection is not None:
             connection.client_leaves()
@@ -242,11 +245,11 @@ class SimSession:
             submission.done(submission, error(submission.step))
 
     def is_proven(self, session_id: int, fresh: bool = False) -> bool:
-        """Whether the lease clock proves now that this session lives."""
+        """Return whether the lease clock proves now that this session is alive."""
         return self.process.keeper.lease.is_valid_at(session_id, self.world.now, fresh)
 
     def close(self) -> None:
-        """The session is ended in good order, if there is a connection; else it times out."""
+        """End the session in good order, if there is a connection; otherwise it times out."""
         if self.closed:
             return
         self.closed = True
@@ -257,7 +260,7 @@ class SimSession:
             self.connection.up.put((self._xid + 1, records.CloseSessionRequest(), None))
 
     def die(self) -> None:
-        """The process is dead: nothing is sent, told or answered any more."""
+        """Stop sending, notifying and answering: the process was killed."""
         self.closed = True
         self.queue.clear()
         self.pending.clear()

@@ -1,7 +1,4 @@
-"""The world: processes, one server, one clock, one seed.
-
-Rules for this file: it puts the parts together and runs them to an end; what an end must look like stands here too.
-"""
+"""The world: processes, one server, one clock, one seed."""
 
 from __future__ import annotations
 
@@ -21,10 +18,10 @@ from simulation.engine.transcript import History, Record, SimulationFailure
 from distsync._protocols.steps import Request
 from distsync.errors import ClientClosedError
 
-#: A schedule that goes on for longer does not come to rest.
+#: A schedule that takes longer does not terminate.
 MAX_STEPS = 200_000
 MAX_S = 3_600.0
-#: What goes on when all tasks are done has so long, after the last fault, to come to rest.
+#: Time for background work to finish after all tasks are done and after the last fault.
 SETTLE_S = 40.0
 
 
@@ -32,10 +29,12 @@ NO_FAULTS = Faults()
 
 
 class Simulation:
-    """One schedule: many tasks of several processes against the embedded server's engine, in this thread.
+    """One schedule: many tasks of several processes against the embedded server's engine, in this
+    thread.
 
-    Everything that happens follows from ``seed``: the same program with the same seed does the same again.
-    ``by_rank`` is the share of seeds whose schedule goes by rank (see scheduler.py), which finds rare interleavings.
+    Everything that happens follows from ``seed``: the same program with the same seed does the same
+    again. ``by_rank`` is the fraction of seeds whose schedule is by rank (see scheduler.py),
+    which finds rare interleavings.
     """
 
     def __init__(
@@ -53,7 +52,9 @@ class Simulation:
         self.interrupts: list[tuple[Task, Any]] = []
         """Which task was interrupted by Ctrl-C, and at which step it was."""
         self.tampered: set[int] = set()
-        """Sessions that an administrator ended, or whose znodes an intruder deleted: who holds there cannot know."""
+        """Sessions that an administrator ended, or whose znodes an intruder deleted: their holders
+        cannot know it.
+        """
         self.graveyard: list[Coroutine[Any, Any, Any]] = []
         self.current: Task | None = None
         self.failure: SimulationFailure | None = None
@@ -67,13 +68,14 @@ class Simulation:
     # --- building
 
     def process(self, name: str, *, session_timeout: float = 10.0, connect_timeout: float | None = None) -> SimProcess:
-        """A new process; it connects when it first needs to, for as long as ``connect_timeout`` (None: as it takes).
-        Time-outs in seconds."""
+        """Create a process; it connects when it first needs to, within ``connect_timeout`` seconds
+        (None for no limit).
+        """
         process = self.processes[name] = SimProcess(self, name, session_timeout, connect_timeout)
         return process
 
     def external_client(self, step: Request[Any]) -> Any:
-        """The answer to a request that somebody outside of this world makes at once; an error is raised."""
+        """Return the answer to a request that a client outside of this world sends; raises its error."""
         return self.server.external_client(step)
 
     def guid(self) -> str:
@@ -88,14 +90,14 @@ class Simulation:
         """Seconds since the beginning."""
         return self.scheduler.now_ms / 1000
 
-    # --- what is said
+    # --- records
 
     def note(self, who: str, what: str, about: Any) -> None:
-        """A line of the transcript."""
+        """Add a line to the transcript."""
         self.history.notes.append((self.scheduler.now_ms, who, what, about))
 
     def record(self, event: str, **fields: Any) -> None:
-        """The task that runs now says something to the checks."""
+        """Record something of the current task for the checks."""
         if self.muted or self.current is None:
             return
         task = self.current
@@ -106,13 +108,13 @@ class Simulation:
             check.see(self, record)
 
     def fail(self, message: str) -> None:
-        """A promise was broken: the schedule ends here, and ``run`` raises SimulationFailure."""
+        """End the schedule with a violation; ``run`` raises SimulationFailure."""
         if self.failure is None and not self.muted:
             self.note("CHECK", "failed", message)
             self.failure = SimulationFailure(message, self.seed, self.faults.plan, self.faults.injected, self.history)
 
     def task_done(self, task: Task) -> None:
-        """Told by the process of each task that ended by itself."""
+        """Called by the process for each task that ended by itself."""
         error = task.error
         expected = (*task.expected, KeyboardInterrupt) if task.interrupted else task.expected
         if task.process.session.closed:
@@ -126,8 +128,12 @@ class Simulation:
     # --- running
 
     def run(self, until: Callable[[], bool] | None = None) -> None:
-        """Goes on until ``until()``; without it until every task that is no daemon is done and nothing is under way,
-        and then the checks see the end. A task that waits while nothing can wake it any more is a failure."""
+        """Run until ``until()`` holds.
+
+        Without it, run until every task that is no daemon is done and nothing is outstanding; then
+        the checks see the end. A task that waits for something that cannot happen any more is a
+        failure.
+        """
         try:
             done = until or self._all_done
             self._go(done, MAX_S)
@@ -142,7 +148,7 @@ class Simulation:
         self._raise()
 
     def _go(self, done: Callable[[], bool], seconds: float) -> None:
-        """Until ``done()``, or until nothing is under way, or a failure."""
+        """Run until ``done()`` holds, or nothing is outstanding, or a failure."""
         scheduler, server, pick = self.scheduler, self.server, self.scheduler.step
         latest_ms = scheduler.now_ms + round(seconds * 1000)
         while self.failure is None and not done() and scheduler.now_ms < latest_ms:
@@ -154,7 +160,7 @@ class Simulation:
                 self.fail(f"does not come to rest: {self._unfinished()}")
 
     def _leap(self) -> bool:
-        """Nobody can go on now: time goes to the next thing that is due. False: nothing is awaited."""
+        """Advance to the next timer, because no actor can run. Return False if there is none."""
         if self.scheduler.awaited == 0 and not self._orphaned_sessions():
             return False
         dues = [due for due in (self.scheduler.next_due_ms(), self.server.due_ms) if due is not None]
@@ -164,7 +170,9 @@ class Simulation:
         return True
 
     def _orphaned_sessions(self) -> bool:
-        """Sessions of the dead, of clients that are closed, and ones that were replaced, are still to end."""
+        """Return whether sessions of killed processes, closed clients, or replaced sessions still have
+        to end.
+        """
         living = [process.session for process in self.processes.values() if process.alive]
         lives = {session.session_id for session in living if not session.closed}
         return any(session_id not in lives for session_id in self.server.engine.sessions)
@@ -192,7 +200,9 @@ class Simulation:
     # --- the end
 
     def close(self) -> None:
-        """Every process ends its session in good order, and what the dead left has timed out."""
+        """End the session of every process in good order; wait until the sessions of killed ones have
+        expired.
+        """
         try:
             for process in self.processes.values():
                 process.run_close_hooks()
@@ -214,7 +224,7 @@ class Simulation:
             self._end_all()
 
     def leftovers(self) -> list[str]:
-        """The znodes that are there, but for the server's own."""
+        """Return the znodes that exist, except the server's own."""
         return sorted(path for path in self.server.engine.paths() if path != "/" and not path.startswith("/zookeeper"))
 
     def _end_all(self) -> None:
@@ -223,7 +233,7 @@ class Simulation:
         self._abandon()
 
     def _abandon(self) -> None:
-        """Coroutines of the dead are closed where nobody is looking: what their finally blocks do is unseen."""
+        """Close coroutines of killed processes, with no effect of their finally blocks."""
         self.muted = True
         for coroutine in self.graveyard:
             abandon(coroutine)

@@ -1,7 +1,4 @@
-"""Steps to records of the wire, and replies back to answers: literal tables.
-
-Rules for this file: pure; it knows the wire's records, the steps and the errors, nothing else.
-"""
+"""Steps to records of the wire, and replies back to answers: literal tables."""
 
 from __future__ import annotations
 
@@ -27,7 +24,7 @@ PROOFS = frozenset({steps.Create, steps.Delete, steps.SetData, steps.Multi, step
 WATCHING = frozenset({steps.GetData, steps.Exists, steps.Children})
 
 DATA, CHILD = "data", "child"
-#: Which watches of a client an event fires (kazoo keeps one table for exists and data).
+#: The watches of a client that an event fires (kazoo keeps one table for exists and data).
 FIRES: dict[int, tuple[str, ...]] = {
     EventType.NODE_CREATED: (DATA,),
     EventType.NODE_DATA_CHANGED: (DATA,),
@@ -71,12 +68,12 @@ REQUESTS: dict[type, Callable[[Any], records.Request]] = {
 
 
 def request_of(step: steps.Request[Any]) -> records.Request:
-    """What goes over the wire for this step."""
+    """Return the request of this step."""
     return REQUESTS[type(step)](step)
 
 
 def watch_of(step: steps.Request[Any]) -> tuple[tuple[str, str], steps.Watch] | None:
-    """The key in the table of watches, and the watch that this read arms."""
+    """Return the key in the table of watches, and the watch that this read arms."""
     if type(step) not in WATCHING:
         return None
     watch: steps.Watch | None = step.watch  # type: ignore[attr-defined]
@@ -86,17 +83,17 @@ def watch_of(step: steps.Request[Any]) -> tuple[tuple[str, str], steps.Watch] | 
 
 
 def arms(step: steps.Request[Any], err: int) -> bool:
-    """Whether the answer left a watch at the server."""
+    """Return whether the answer left a watch at the server."""
     return err == 0 or (isinstance(step, steps.Exists) and err == ErrorCode.NO_NODE)
 
 
 def by_the_leader(err: int) -> bool:
-    """Whether the leader had a hand in this answer, if the request was a write or sync."""
+    """Return whether the leader took part in this answer, if the request was a write or sync."""
     return err == 0 or err in ERRORS
 
 
 def error_of(step: steps.Request[Any], err: int) -> Exception:
-    """The error that the driver throws for this code."""
+    """Return the error that the driver throws for this code."""
     if err == ErrorCode.SESSION_EXPIRED:
         return errors.SessionLostError(type(step).__name__.lower())
     if err == ErrorCode.NO_AUTH:
@@ -107,7 +104,7 @@ def error_of(step: steps.Request[Any], err: int) -> Exception:
 
 
 def answer_of(step: steps.Request[Any], err: int, body: Any, rng: random.Random) -> Any:
-    """The step's answer, or the exception in its place. Names of a listing come in any order."""
+    """Return the step's answer, or the exception in its place. Names of a listing are in any order."""
     kind = type(step)
     if kind is steps.Multi:
         return _multi(step, err, body)

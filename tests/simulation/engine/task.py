@@ -1,6 +1,6 @@
-"""A task: one thread of a simulated process, which drives protocols step by step.
+"""A task: one thread of a simulated process, which runs protocols step by step.
 
-Rules for this file: a step has exactly the meaning of distsync._protocols.steps and of the blocking driver. A task is
+A step has exactly the meaning of distsync._protocols.steps and of the blocking driver. A task is
 picked only when the answer to its step is there; what it then runs up to its next await is atomic.
 """
 
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from simulation.engine.process import SimProcess
 
 
-#: The chance that no other actor gets a turn at a step that needs no request.
+#: Probability that no other actor gets a turn at a step that needs no request.
 GOES_ON = 0.85
 
 
 class Task(Actor):
-    """Its ``result`` or its ``error`` once it is ``done``."""
+    """A thread with its ``result`` or ``error`` once it is ``done``."""
 
     __slots__ = (
         "process", "name", "daemon", "expected", "result", "error", "done", "stack", "at", "interrupted",
@@ -103,7 +103,9 @@ class Task(Actor):
         super().stall()
 
     def unstall(self) -> None:
-        """What came meanwhile counts, as for a thread that looks at the clock only when it runs again."""
+        """What arrived in between counts, as for a thread that reads the clock only when it runs
+        again.
+        """
         super().unstall()
         if self.stalls:
             return
@@ -114,7 +116,7 @@ class Task(Actor):
             overdue()
 
     def _judge_time(self, frame: Frame) -> None:
-        """A call with a deadline is over soon after it, whoever is away."""
+        """Check that a call with a deadline ends soon after it, whatever is unavailable."""
         now_ms = self.scheduler.now_ms
         if self.stack:
             self.stack[-1].excused_ms += now_ms - frame.began_ms - frame.excused_ms
@@ -130,7 +132,9 @@ class Task(Actor):
         return answer
 
     def _goes_on(self) -> bool:
-        """A step that was answered at once mostly does not give others a turn."""
+        """Return whether the task continues at once, as it mostly does after a step that was answered
+        at once.
+        """
         return self._resume is not None and not self.stalls and self.scheduler.rng.random() < GOES_ON
 
     def _push(self, coroutine: Coroutine[Any, Any, Any], timeout: float | None) -> None:
@@ -138,7 +142,7 @@ class Task(Actor):
         self.stack.append(Frame(coroutine, timeout, self.scheduler.now_ms, first))
 
     def _leave_behind(self, frame: Frame, error: BaseException) -> None:
-        """A call that ends with an exception: what it made goes, but for what it has left held on purpose."""
+        """Delete what a call created that ends with an exception, except what it holds on purpose."""
         keeper, kept = self.process.keeper, frame.kept(error)
         wanted = {step.path for step in kept if keeper.holds.is_active(step.loss)}
         for orphan in frame.created_nodes.leftovers(wanted.__contains__):
@@ -156,7 +160,7 @@ class Task(Actor):
         self.process.task_done(self)
 
     def resume(self, failed: bool, value: Any) -> None:
-        """The answer to the step is there: the task can be picked."""
+        """Allow the task to be picked, because the answer to its step is there."""
         timer, self._timer, self._abandon, self._on_deadline = self._timer, None, None, None
         self._overdue = None
         if timer is not None:
@@ -167,7 +171,9 @@ class Task(Actor):
         self.ready()
 
     def throw(self, error: BaseException) -> None:
-        """``error`` comes up at the await where the task is; the call has a fresh deadline for its clean-up."""
+        """Throw ``error`` at the await where the task is; the call has a new deadline for its
+        clean-up.
+        """
         if self.stack:
             self._forsake()
             self.stack[-1].clean_up_from(self.scheduler.now_ms, anew=True)
@@ -175,7 +181,7 @@ class Task(Actor):
             self.resume(True, error)
 
     def expire(self) -> None:
-        """The deadline of the call is now; one without a deadline has none, and a first connection has its time."""
+        """Let the deadline of the call pass now, if it has one; a first connection has its own time."""
         if self.stack and self.stack[-1].deadline_ms is not None and self.process.session.ever_connected:
             self.stack[-1].deadline_ms = min(self.stack[-1].deadline_ms, self.scheduler.now_ms)
             self.stack[-1].due_ms = self.stack[-1].deadline_ms
@@ -188,7 +194,7 @@ class Task(Actor):
             abandon()
 
     def vanish(self) -> list[Coroutine[Any, Any, Any]]:
-        """The task is no more, without a finally block run; its coroutines, innermost first, are to be buried."""
+        """Remove the task without running a finally block; return its coroutines, innermost first."""
         self._forsake()
         if self._timer is not None:
             self._timer.cancel()
@@ -214,7 +220,7 @@ class Task(Actor):
         world.faults.at_step(self)
 
     def _ask(self, frame: Frame, requests: tuple[steps.Request[Any], ...], single: bool) -> None:
-        """Sends them back to back; the answers come together."""
+        """Send requests back to back; the answers arrive together."""
         if not requests:
             self.resume(False, ())
             return
@@ -234,7 +240,7 @@ class Task(Actor):
             self._at(limit_ms, lambda: self._too_late(frame, DeadlineError(repr(requests[0]))))
 
     def _too_late(self, frame: Frame, error: Exception) -> None:
-        """The deadline has passed; the clean-up that follows has one of its own, once."""
+        """Throw DeadlineError; the clean-up that follows has a deadline of its own, once."""
         self._forsake()
         frame.clean_up_from(self.scheduler.now_ms, anew=False)
         self.resume(True, error)
@@ -309,7 +315,9 @@ class Task(Actor):
         self._give_up_connecting(frame)
 
     def _give_up_connecting(self, frame: Frame) -> None:
-        """At the deadline; a first connection is given its own time, and at least FIRST_CONNECTION_MS, once a call."""
+        """Give up at the deadline; a first connection gets its own time, at least FIRST_CONNECTION_MS,
+        once per call.
+        """
         began_ms, due_ms = frame.began_ms, frame.deadline_ms
         late: Exception = DeadlineError("the connection to the server")
         if not self.process.session.ever_connected:
@@ -354,7 +362,7 @@ class Task(Actor):
         self.resume(False, None)
 
     def _call(self, frame: Frame, step: steps.Call) -> None:
-        """A function of the user's that gives a coroutine is one that calls faces: it is driven to its end."""
+        """Call a user function. One that returns a coroutine makes calls itself: run it to its end."""
         try:
             value = step.function()
         except Exception as error:

@@ -1,6 +1,6 @@
-"""What happened: the transcript of a schedule, the records of its tasks, and the failure that shows both.
+"""The transcript of a schedule, the records of its tasks, and the failure that shows both.
 
-Rules for this file: notes are kept as they come and put into words only when somebody reads them.
+Notes are stored as they come, and formatted only when they are read.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from typing import Any
 from simulation.engine.faults import Exactly, Faults
 from simulation.engine.transcript_format import TranscriptFormatter
 
-#: The transcript in a failure's text: its last so many lines.
+#: Number of last lines of the transcript in the text of a failure.
 SHOWN_LINES = 400
 WIDEST = 300
 
 
 @dataclass(frozen=True)
 class Record:
-    """Something that a task said with ``world.record``."""
+    """An event that a task recorded with ``world.record``."""
 
     at_ms: int
     process: str
@@ -42,18 +42,18 @@ class History:
         self.records: list[Record] = []
 
     def lines(self, last: int | None = None) -> Iterable[str]:
-        """One line for each note: time in ms, who, what, and with what."""
+        """Return a line for each note: time in ms, actor, event, details."""
         words = TranscriptFormatter()
         for at_ms, who, what, about in self.notes[-last:] if last else self.notes:
             yield f"{at_ms:>8} {who:<16} {what} {words.of(about)[:WIDEST]}".rstrip()
 
     def events(self, event: str) -> list[Record]:
-        """The records of this event, in order."""
+        """Return the records of this event, in order."""
         return [record for record in self.records if record.event == event]
 
 
 class SimulationFailure(AssertionError):
-    """Something promised did not hold in one schedule. ``seed`` and ``plan`` bring it back."""
+    """A violation in one schedule. ``seed`` and ``plan`` reproduce it."""
 
     def __init__(self, message: str, seed: int, plan: Faults, injected: list[Exactly], history: History) -> None:
         super().__init__(message, seed)

@@ -1,6 +1,6 @@
-"""Steps and answers in few words, for transcripts.
+"""Short text for steps and answers in transcripts.
 
-Rules for this file: pure; the same schedule gives the same words, so nothing is named by its address.
+The same schedule gives the same text, so nothing is named by its address.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from distsync._protocols import steps
 
 
 class TranscriptFormatter:
-    """Puts values into words; signals are numbered as they are met."""
+    """Formats values; signals are numbered in order of appearance."""
 
     def __init__(self) -> None:
         self._numbers: dict[int, int] = {}
 
     def of(self, value: Any) -> str:
-        """The words for a step, an answer, or anything inside of one."""
+        """Return the text for a step, an answer, or anything inside of one."""
         if isinstance(value, str):
             return value
         if isinstance(value, steps.Signal):

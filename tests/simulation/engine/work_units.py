@@ -1,6 +1,6 @@
-"""Pieces of work: some schedules of one scenario, played and tallied in any process.
+"""Units of work: some schedules of one scenario, run and tallied in any process.
 
-Rules for this file: what goes in and comes out is plain data; a piece gives the same wherever it is played.
+Input and output are plain data; a unit gives the same result wherever it is run.
 """
 
 from __future__ import annotations
@@ -21,14 +21,17 @@ from simulation.engine.runner import faults_of, run_seed
 from simulation.engine.transcript import SimulationFailure
 from simulation.scenarios import SCENARIOS, Scenario
 
-#: Reference cycles that survived their own schedule are collected after so many.
+#: Number of schedules after which surviving reference cycles are collected.
 COLLECT_AFTER = 200
 
 
 @dataclass(frozen=True)
 class TargetedRun:
-    """One schedule with aimed faults: what follows the first of them is by the ``salt`` if there is one; that one is
-    aimed at the place ``only`` if there is one; faults that strike by chance are so many times as likely."""
+    """One schedule with aimed faults.
+
+    What follows the first of them depends on ``salt`` if given; that one is aimed at the place
+    ``only`` if given; random faults are this many times as likely.
+    """
 
     seed: int
     salt: int = 0
@@ -38,8 +41,11 @@ class TargetedRun:
 
 @dataclass(frozen=True)
 class WorkUnit:
-    """Seeds from ``first`` to ``end``, with faults so many times as likely as usual; or ``shots`` at the kinds that are
-    ``wanted`` at places. ``often``: how often a schedule of this scenario comes to a place."""
+    """Seeds from ``first`` to ``end``, with faults this many times as likely as usual; or ``shots`` at
+    the kinds that are ``wanted`` at places.
+
+    ``often``: how often a schedule of this scenario reaches a place.
+    """
 
     scenario: str
     first: int = 0
@@ -51,7 +57,7 @@ class WorkUnit:
 
 
 def work_off(piece: WorkUnit, scenario: Scenario | None = None, locator: Locator | None = None) -> Tally:
-    """All its schedules."""
+    """Run all its schedules."""
     scenario = scenario or SCENARIOS[piece.scenario]
     locator = locator or LOCATOR
     tally = Tally(seeds=[(piece.first, piece.end)] if piece.end > piece.first and piece.intensity == 1.0 else [])
@@ -75,7 +81,7 @@ def work_off(piece: WorkUnit, scenario: Scenario | None = None, locator: Locator
     return tally
 
 
-#: One for the process: what it learns of the code is good for all schedules.
+#: One per process: what it learns about the code is valid for all schedules.
 LOCATOR = Locator(FOLDER)
 
 
@@ -89,7 +95,7 @@ def _play(tally: Tally, scenario: Scenario, coverage: Coverage, shot: TargetedRu
     try:
         world = run_seed(scenario, shot.seed, plan, coverage, aim is not None)
         struck = world.faults.injected
-        world.history.notes.clear()  # what goes now need not be collected
+        world.history.notes.clear()  # garbage of before need not be collected
     except SimulationFailure as failure:
         struck = failure.injected
         aimed = [struck[index] for index in aim.aimed] if aim is not None else []
@@ -103,12 +109,12 @@ def _play(tally: Tally, scenario: Scenario, coverage: Coverage, shot: TargetedRu
 
 
 def violation_of(shot: TargetedRun, aimed: Sequence[Exactly], message: str) -> dict[str, Any]:
-    """What is kept of a schedule that broke a promise: enough to play it again."""
+    """Return what is kept of a failed schedule: enough to run it again."""
     return {"seed": shot.seed, "fierce": shot.intensity, "exactly": [list(each) for each in aimed], "message": message}
 
 
 def again(scenario: str, violation: dict[str, Any]) -> str:
-    """The arguments by which the schedule is shown."""
+    """Return the arguments that reproduce the schedule."""
     words = [f"--primitive {scenario} --seed {violation['seed']}"]
     if violation["fierce"] != 1.0:
         words.append(f"--fierce {violation['fierce']:g}")

@@ -1,4 +1,4 @@
-"""A barrier in corners that its scenario seldom reaches: each interleaving of a few moments, seed by seed."""
+"""A barrier in rare races: each interleaving of a few moments, seed by seed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ async def connect() -> None:
 
 
 class Corner:
-    """A barrier for two: its first party's znode is deleted while the second one is opening it; then a third comes."""
+    """A barrier for two: the znode of its first party is deleted while the second one opens it; then a
+    third one comes.
+    """
 
     def __init__(self, seed: int) -> None:
         self.world = Simulation(seed)
@@ -58,7 +60,7 @@ class Corner:
         return self.told
 
 
-def test_two_who_both_open_after_a_deletion_pass_both_or_not_at_all() -> None:
+def test_two_parties_that_open_after_a_deletion_pass_both_or_not_at_all() -> None:
     together = 0
     for seed in range(400):
         told = Corner(seed).play()
@@ -69,7 +71,9 @@ def test_two_who_both_open_after_a_deletion_pass_both_or_not_at_all() -> None:
 
 
 class Away:
-    """A party is cut off at a request until long after its time-out; somebody else resets the barrier meanwhile."""
+    """A party is cut off at a request until long after its timeout; another client resets the barrier
+    in between.
+    """
 
     TIMEOUT_S, RESET_S, AWAY_S = 2.0, 5.0, 20.0
 
@@ -109,13 +113,15 @@ class Away:
 
 
 @pytest.mark.parametrize("request_number", range(3, 14))
-def test_time_out_in_an_outage_does_not_break_what_was_reset_meanwhile(request_number: int) -> None:
+def test_timeout_in_an_outage_does_not_break_a_barrier_that_was_reset(request_number: int) -> None:
     for seed in range(10):
         assert Away(seed, request_number).play() == (0, False), seed
 
 
 class Outage:
-    """All who wait at a barrier of three are cut off until long after their time-outs; nobody else is there."""
+    """All waiters at a barrier of three are cut off until long after their timeouts; there is no other
+    client.
+    """
 
     CALM_S, TIMEOUT_S = 1.0, 2.0
 
@@ -128,7 +134,7 @@ class Outage:
         self.state = (-1, False)
 
     async def prepare(self, core: BarrierCore, name: str) -> bool:
-        """What this process knows of the barrier before; whether it will give up there."""
+        """Set what this process knows of the barrier before; return whether it will give up there."""
         if self.before == "passed":
             await Run(core.wait(b""))
             return name == "one"
@@ -163,7 +169,7 @@ class Outage:
 
 @pytest.mark.parametrize("before", ["nothing", "looked", "reset", "passed"])
 @pytest.mark.parametrize("away_s", [6.0, 20.0], ids=["the session lives", "the session ends"])
-def test_barrier_that_all_gave_up_in_an_outage_is_broken_afterwards(before: str, away_s: float) -> None:
+def test_barrier_is_broken_after_all_parties_gave_up_in_an_outage(before: str, away_s: float) -> None:
     played = 0
     for seed in range(4):
         for request in range(1, 22):
@@ -176,7 +182,9 @@ def test_barrier_that_all_gave_up_in_an_outage_is_broken_afterwards(before: str,
 
 
 class Anew:
-    """A party of two is cut off until after its time-out; when the connection is back it comes anew at once."""
+    """A party of two is cut off until after its timeout; it waits again as soon as the connection is
+    back.
+    """
 
     def __init__(self, seed: int, request: int) -> None:
         self.world = Simulation(seed, faults=Faults(exactly=(Exactly("cut", "one", request, 6000),)))
@@ -200,15 +208,16 @@ class Anew:
         return self.told
 
 
-def test_who_gave_up_in_an_outage_and_comes_anew_is_not_counted_twice() -> None:
+def test_party_that_gave_up_in_an_outage_and_returns_is_not_counted_twice() -> None:
     for seed in range(5):
         for request in range(2, 22):
             assert Anew(seed, request).play() == ["broken", "broken", "(0, True)"], (seed, request)
 
 
 class Surplus:
-    """A party comes behind as many as it takes, of whom one does not come to open, gives up in an outage, and is back
-    when those die."""
+    """A party arrives behind enough others, one of which does not open; it gives up in an outage, and
+    reconnects when those are gone.
+    """
 
     TIMEOUT_S, AWAY_MS = 2.0, 6000
 
@@ -244,14 +253,16 @@ class Surplus:
         return self.stood, self.state
 
 
-def test_who_gives_up_in_an_outage_behind_as_many_as_it_takes_breaks_it_too() -> None:
+def test_surplus_party_that_gives_up_in_an_outage_breaks_the_barrier() -> None:
     played = [Surplus(seed).play() for seed in range(20)]
     assert [state for stood, state in played if stood == 3] == [(0, True)] * sum(stood == 3 for stood, _ in played)
     assert sum(stood == 3 for stood, _ in played) > 5
 
 
 class Twice:
-    """A party gives up in an outage, comes anew, and the next outage strikes while it breaks the barrier."""
+    """A party gives up in an outage, waits again, and the next outage hits while it breaks the
+    barrier.
+    """
 
     def __init__(self, seed: int, request: int) -> None:
         placed = Exactly("outage", "one", 3, 6000), Exactly("outage", "one", request, 60_000)
@@ -272,15 +283,16 @@ class Twice:
 
 
 @pytest.mark.parametrize("request_number", range(18, 31))
-def test_who_finishes_what_an_earlier_call_left_keeps_his_own_time_out(request_number: int) -> None:
-    """The simulator sees to the time-outs."""
+def test_party_that_finishes_an_earlier_calls_departure_keeps_its_own_timeout(request_number: int) -> None:
+    """The simulator checks the timeouts."""
     for seed in range(10):
         Twice(seed, request_number).play()
 
 
 class Forgotten:
-    """A party of two is cut off when it has come, and passes; the others go on until nobody knows its name any more,
-    and one of them stands there alone when the connection is back."""
+    """A party of two is cut off when it has arrived, and passes; the others continue until its name is
+    forgotten, and one of them waits alone when the connection is back.
+    """
 
     TURNS, AWAY_MS, PATIENCE_S = 20, 6000, 30.0
 
@@ -309,8 +321,8 @@ class Forgotten:
         return self.told
 
 
-def test_who_has_passed_too_long_ago_to_know_it_does_not_pass_again() -> None:
-    """Who passes has taken somebody with him: the others, an even number in all, cannot all have passed then."""
+def test_party_that_passed_too_long_ago_does_not_pass_again() -> None:
+    """A party passes with another one: an even number of others cannot all have passed then."""
     left = 0
     for request in range(8, 17):
         for seed in range(5):
@@ -322,7 +334,9 @@ def test_who_has_passed_too_long_ago_to_know_it_does_not_pass_again() -> None:
 
 
 class Unheard:
-    """A party of a process that knows an old generation does not hear in time that it stands in the present one."""
+    """A party of a process that knows an old generation does not learn in time that it is enqueued in
+    the current one.
+    """
 
     def __init__(self, seed: int, request: int) -> None:
         placed = (Exactly("slow", "one", request, 20_000),)
@@ -338,7 +352,7 @@ class Unheard:
             await Run(core.wait(b""), 1.0)
 
     async def other(self, process: SimProcess) -> None:
-        """The barrier is reset, and somebody else waits in the new generation."""
+        """The barrier is reset, and another party waits in the new generation."""
         core = BarrierCore(PATH, 3, receipts(process))
         with pytest.raises(BrokenBarrierError):
             await Run(core.wait(b""), 0.1)
@@ -362,14 +376,14 @@ class Unheard:
         return self.stood, self.state
 
 
-def test_who_has_not_heard_in_time_that_he_stands_there_breaks_the_generation_that_he_stands_in() -> None:
+def test_party_that_learns_too_late_that_it_is_enqueued_breaks_its_own_generation() -> None:
     played = [Unheard(seed, request).play() for seed in range(5) for request in range(2, 12)]
     assert [state for stood, state in played if stood == 2] == [(0, True)] * sum(stood == 2 for stood, _ in played)
     assert sum(stood == 2 for stood, _ in played) > 3
 
 
 class Deleted:
-    """The parties of a broken barrier leave it while it is deleted, as that of an object without a name is."""
+    """The parties of a broken barrier leave it while it is deleted, as an object without a name is."""
 
     def __init__(self, seed: int) -> None:
         self.world = Simulation(seed)
@@ -396,5 +410,5 @@ class Deleted:
             return {path for path in world.leftovers() if path.startswith(PATH)}
 
 
-def test_parties_that_leave_a_deleted_barrier_do_not_bring_it_back() -> None:
+def test_parties_that_leave_a_deleted_barrier_do_not_recreate_it() -> None:
     assert {seed: left for seed in range(200) if (left := Deleted(seed).play())} == {}

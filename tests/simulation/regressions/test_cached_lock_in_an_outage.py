@@ -1,4 +1,4 @@
-"""Who wants to read while his own process keeps the writer's lock is over at his deadline, in an outage too."""
+"""A reader whose own process caches the writer's lock ends at its deadline, in an outage too."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ async def sleep(seconds: float) -> None:
 
 
 @pytest.mark.parametrize("seconds", [0.0, 1.0, 20.0])
-def test_reader_of_a_process_that_keeps_the_writers_lock_ends_at_his_deadline(seconds: float) -> None:
-    """The simulator sees to the time-outs."""
+def test_reader_whose_process_caches_the_writers_lock_ends_at_its_deadline(seconds: float) -> None:
+    """The simulator checks the timeouts."""
 
     async def read() -> None:
         core, owner = SharedCore(PATH), object()

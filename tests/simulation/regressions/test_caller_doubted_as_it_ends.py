@@ -1,11 +1,11 @@
-"""Nothing is left of a pool's caller that ends while others doubt it again and again."""
+"""A caller of a pool that ends while others doubt it repeatedly leaves nothing."""
 
 from __future__ import annotations
 
 from simulation.engine.runner import faults_of, run_seed
 from simulation.scenarios import SCENARIOS
 
-#: In this schedule somebody has deleted what says that the caller lives, and the caller's end takes long.
+#: In this schedule the caller's ``alive`` is deleted, and its end takes long.
 SEED = 9002210
 
 

@@ -1,5 +1,6 @@
-"""A pool's caller that was away too long, and whom somebody has begun to remove and died over it, learns of it: what
-was its tasks is not waited for in vain."""
+"""A caller of a pool that was away too long, and whose removal was started by a process that exited,
+notices it, and does not wait for its former tasks in vain.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ def core(process: SimProcess) -> PoolCore:
 
 
 async def call(process: SimProcess, told: list[str]) -> None:
-    """Goes away with its tasks put and one of them answered, and comes back."""
+    """Leave with tasks put and one of them answered, and return."""
     caller = Caller(core(process), GUID, is_private=False)
     await Run(caller.begin())
     await Run(core(process).put_tasks(TASKS, Progress()))
@@ -44,7 +45,7 @@ async def call(process: SimProcess, told: list[str]) -> None:
 
 
 async def work(process: SimProcess, tasks: int) -> None:
-    """Ends so many tasks."""
+    """Finish this many tasks."""
     for _ in range(tasks):
         for delivery in await Run(core(process).claim(b"{}", True, 1, 0)) or ():
             answer = await Run(core(process).answer(delivery, DONE, b"done"))
@@ -58,7 +59,7 @@ async def sweeps(process: SimProcess) -> None:
 
 
 def play(dies_at: int) -> tuple[str, bool]:
-    """What the caller is told, and whether who sweeps died: at this step."""
+    """Return what the caller gets, and whether the sweeping process was killed at this step."""
     told: list[str] = []
     with Simulation(1, faults=Faults(exactly=(Exactly("kill", "sweeper", dies_at),))) as world:
         calling, sweeper, observer = (world.process(name) for name in ("caller", "sweeper", OBSERVER))
@@ -71,7 +72,7 @@ def play(dies_at: int) -> tuple[str, bool]:
         return said, not sweeper.alive
 
 
-def test_who_dies_in_the_midst_leaves_a_caller_that_learns_of_it() -> None:
+def test_caller_notices_its_removal_by_a_process_that_exited() -> None:
     told = []
     for dies_at in itertools.count(1):
         said, died = play(dies_at)

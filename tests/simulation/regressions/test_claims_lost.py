@@ -1,4 +1,4 @@
-"""Who is told that he has lost an item has lost it: others get it."""
+"""A worker that is notified of a loss has lost the item: others get it."""
 
 from __future__ import annotations
 
@@ -17,12 +17,14 @@ from distsync.errors import OutcomeUnknownError
 
 PATH = "/distsync/joinable_queue/q"
 
-#: The worker asks no more often until it has the item.
+#: Maximum number of the worker's requests until it has the item.
 REQUESTS = 24
 
 
 def expire_at(request: int, seed: int, how: str, workers: int) -> list[ClaimedItem]:
-    """The session of who puts an item and claims it ends at this request. What he has then."""
+    """End the session of the process that puts an item and claims it at this request; return what it
+    has then.
+    """
     got: list[ClaimedItem] = []
 
     async def work(process: SimProcess) -> None:
@@ -44,19 +46,19 @@ def expire_at(request: int, seed: int, how: str, workers: int) -> list[ClaimedIt
 
 
 @pytest.mark.parametrize("request_number", range(1, REQUESTS))
-def test_item_is_claimed_as_long_as_its_loss_has_not_fired(request_number: int) -> None:
+def test_item_is_claimed_while_its_loss_has_not_fired(request_number: int) -> None:
     for seed in range(3):
         expire_at(request_number, seed, "expire_away", workers=1)
 
 
 @pytest.mark.parametrize("request_number", range(38, 42))
-def test_claim_made_beside_an_earlier_session_that_lives_on_is_of_the_present_one(request_number: int) -> None:
+def test_claim_belongs_to_the_current_session_even_if_an_earlier_one_is_alive(request_number: int) -> None:
     for seed in range(50, 60):
         expire_at(request_number, seed, "ghost", workers=2)
 
 
 @pytest.mark.parametrize("request_number", range(30, 38))
-def test_claim_asked_for_when_another_session_has_begun_unnoticed_is_made_in_the_one_that_is_known(
+def test_claim_requested_after_an_unnoticed_session_change_is_made_in_the_known_session(
     request_number: int,
 ) -> None:
     for seed in range(8):

@@ -1,6 +1,8 @@
-"""A reader who wrote too commits while his writer's znode becomes his own: it is refused where he lost, and only there.
+"""A downgrading reader commits while its writer's znode is replaced by its own: it is refused if it
+lost the lock, and only then.
 
-Before the thread that does it learns that it is done, the one who commits may have been told that his znode is gone.
+Before the downgrading thread learns of the replacement, the committing thread may have seen that
+the old znode is gone.
 """
 
 from __future__ import annotations
@@ -42,7 +44,7 @@ async def delete(path: str) -> None:
 
 
 class Reader:
-    """He writes, reads, lets go of the writer, and commits meanwhile, or his ``child`` does."""
+    """Writes, reads, releases the writer, and commits in between, or its ``child`` does."""
 
     def __init__(self, process: SimProcess, timeout: float | None, deleted: bool, child: SimProcess | None) -> None:
         self.process, self.timeout, self.deleted, self.child = process, timeout, deleted, child
@@ -92,7 +94,7 @@ def played(
     deleted: bool = False,
     forked: bool = False,
 ) -> Reader:
-    """A schedule in which the thread that makes the exchange is held up before this."""
+    """Return a schedule in which the thread that replaces the znode is stalled before this step."""
     step = getattr(downgrade, slow)
 
     async def late(*arguments: Any) -> Any:
@@ -110,26 +112,26 @@ def played(
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_reader_who_holds_on_is_not_refused(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+def test_downgrading_reader_that_holds_the_lock_is_not_refused(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     reader = played(monkeypatch, "_hold_reader", seed)
     assert (reader.told, reader.held, reader.made) == ("done", True, True)
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_reader_who_loses_it_meanwhile_is_refused(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
-    """Somebody deletes the writer's znode before the exchange."""
+def test_reader_that_loses_the_lock_during_a_downgrade_is_refused(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    """The writer's znode is deleted before the replacement."""
     reader = played(monkeypatch, "_exchange", seed, deleted=True)
     assert (reader.told, reader.held, reader.made) == (LockLostError, False, False)
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_call_that_has_no_time_to_wait_is_over_and_nothing_was_done(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+def test_commit_without_time_to_wait_fails_and_changes_nothing(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     reader = played(monkeypatch, "_hold_reader", seed, timeout=LATE_S / 10)
     assert (reader.told, reader.held, reader.made) == (DeadlineError, True, False)
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_child_that_was_forked_meanwhile_is_refused(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
-    """It has a copy of what was under way, which nothing ends."""
+def test_child_forked_during_a_downgrade_is_refused(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    """It has a copy of the unfinished downgrade, which never ends."""
     reader = played(monkeypatch, "_hold_reader", seed, forked=True)
     assert (reader.told, reader.held, reader.made) == (LockLostError, True, False)

@@ -1,4 +1,6 @@
-"""What other processes give back: permits of one call, one of them lost; an interrupt; and a lock, long ago."""
+"""Releases by other processes: permits of one call, one of which is lost; an interrupt; and a lock,
+long ago.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,7 @@ async def release_after_a_loss(process: SimProcess) -> None:
         await release(process, 3)
 
 
-def test_of_several_permits_one_of_which_was_lost_the_others_are_given_back() -> None:
+def test_remaining_permits_are_released_if_one_of_several_was_lost() -> None:
     with Simulation(1) as world:
         one = world.process("one")
         one.spawn(release_after_a_loss(one))
@@ -59,8 +61,8 @@ def test_of_several_permits_one_of_which_was_lost_the_others_are_given_back() ->
         assert taken(world) == 0
 
 
-def test_release_that_is_interrupted_gives_back_one_permit() -> None:
-    """Of the one who took it, and of another process."""
+def test_interrupted_release_releases_one_permit() -> None:
+    """By the process that acquired it, and by another process."""
     struck = 0
     for step in range(1, 40):
         for giver in ("one", "two"):
@@ -79,7 +81,7 @@ def test_release_that_is_interrupted_gives_back_one_permit() -> None:
 
 
 async def acquire_and_be_interrupted_late(process: SimProcess) -> None:
-    """A release that is meant for another process's permit meets ours, before it is dropped."""
+    """A release meant for another process's permit hits ours, before it is dropped."""
     core = core_of(process)
     grant = await Run(cross_process_semaphores.acquire_permit(core, b"", True, None, 3))
     await Wait(limit=1.0)
@@ -87,7 +89,7 @@ async def acquire_and_be_interrupted_late(process: SimProcess) -> None:
     process.background(cross_process_semaphores.drop_permit(core, grant, 3))
 
 
-def test_permit_of_an_interrupted_acquire_that_a_release_has_met_makes_up_for_it() -> None:
+def test_permit_of_an_interrupted_acquire_replaces_one_that_a_release_hit() -> None:
     with Simulation(1) as world:
         one, two = world.process("one"), world.process("two")
         one.spawn(acquire_and_be_interrupted_late(one))
@@ -96,8 +98,8 @@ def test_permit_of_an_interrupted_acquire_that_a_release_has_met_makes_up_for_it
         assert taken(world) == 0
 
 
-def test_release_before_anybody_has_acquired_adds_no_permit() -> None:
-    """Also if somebody does just then."""
+def test_release_before_any_acquire_adds_no_permit() -> None:
+    """Even if another process acquires just then."""
     refused = 0
     for seed in range(300):
         with Simulation(seed) as world:
@@ -127,7 +129,7 @@ async def release_soon(process: SimProcess) -> None:
     await Run(cross_process_locks.release(core, process))
 
 
-def test_lock_that_was_given_back_before_the_session_ended_was_not_lost() -> None:
+def test_lock_released_before_its_session_ended_is_not_lost() -> None:
     with Simulation(1) as world:
         one, two = world.process("one"), world.process("two")
         one.spawn(take_and_release_late(one))

@@ -1,4 +1,6 @@
-"""Who tries for a lock that his process holds, and asks whether it was given back, is over in time in an outage too."""
+"""An attempt for a lock that the own process holds, which checks whether it was released, ends in
+time, in an outage too.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from distsync._protocols.steps import Sync, Together, Wait
 
 PATH = "/distsync/lock/l"
 
-#: The request of the thread that holds it, after those that it takes to make the folder.
+#: The request of the holding thread, after those that create the folder.
 NTH = 10
 
 
@@ -22,7 +24,7 @@ async def sleep(seconds: float) -> None:
 
 
 async def hold(process: SimProcess, core: LockCore) -> None:
-    """In the outage another thread tries; then it is released."""
+    """Another thread tries during the outage; then the lock is released."""
     owner = object()
     assert await Run(cross_process_locks.acquire(core, owner, b""))
     await Together(Sync())
@@ -35,8 +37,8 @@ async def attempt(core: LockCore) -> None:
     assert not await Run(cross_process_locks.acquire(core, object(), b"", False), 0.0)
 
 
-def test_attempt_in_an_outage_ends_in_time_though_the_holder_releases_meanwhile() -> None:
-    """The simulator sees to the time-outs."""
+def test_attempt_in_an_outage_ends_in_time_even_if_the_holder_releases() -> None:
+    """The simulator checks the timeouts."""
     for seed in range(20):
         with Simulation(seed, faults=Faults(exactly=(Exactly("outage", "one", NTH, 4_000),))) as world:
             process = world.process("one")

@@ -1,4 +1,4 @@
-"""Who waits for an item gets a delayed one when it is due, whatever other threads of its process have seen."""
+"""A getter gets a delayed item when it is due, whatever other threads of its process have seen."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def attempt(process: SimProcess) -> None:
 
 
 def looks(task: Task) -> bool:
-    """Whether it is told in this moment what there is."""
+    """Return whether a listing is answered at this moment."""
     asked = task.at.requests if isinstance(task.at, Together) else ()
     return task.has_work() and any(request.path == f"{PATH}/delayed" for request in asked)
 
@@ -38,7 +38,7 @@ def asks_whether_it_is_over(task: Task) -> bool:
     return isinstance(first, GetData) and first.path == f"{PATH}/state"
 
 
-def test_getter_wakes_when_a_delayed_item_is_due_though_another_thread_saw_none() -> None:
+def test_getter_wakes_when_a_delayed_item_is_due_even_if_another_thread_saw_none() -> None:
     for seed in range(20):
         with Simulation(seed) as world:
             one, two, waited = world.process("one"), world.process("two"), list[int]()
@@ -52,7 +52,7 @@ def test_getter_wakes_when_a_delayed_item_is_due_though_another_thread_saw_none(
             world.run()
             tries = one.spawn(attempt(one))
             world.run(lambda: looks(tries))  # noqa: B023
-            tries.stall()  # its thread has no CPU for a moment
+            tries.stall()  # its thread is stalled for a moment
             puts = two.spawn(put(two))
             world.run(lambda: puts.done)  # noqa: B023
             waits = one.spawn(wait())

@@ -1,4 +1,6 @@
-"""A writer who reads too lets go of both while nobody knows whether his znode has become a reader's: none is left."""
+"""A downgraded writer that releases both sides while the outcome of the downgrade is unknown leaves no
+znode.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ PATH = "/distsync/sharedlock/s"
 
 @pytest.mark.parametrize("fault", ["lost_reply", "lost_request", "cut"])
 @pytest.mark.parametrize("request_number", range(9, 12))
-def test_nothing_is_left_of_a_downgrade_that_nobody_waited_for(fault: str, request_number: int) -> None:
+def test_abandoned_downgrade_leaves_no_znode(fault: str, request_number: int) -> None:
     async def work(process: SimProcess) -> None:
         core = SharedCore(PATH)
         await Run(core.writer.acquire("me", b"{}"))

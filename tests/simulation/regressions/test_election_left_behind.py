@@ -1,4 +1,6 @@
-"""LEADER goes with who leads no more, though somebody has deleted his candidate and the connection breaks as well."""
+"""LEADER is deleted with its leader's term, even if another client has deleted its candidate and the
+connection breaks.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ REQUESTS = 26
 
 
 async def lead(process: SimProcess, places: list[str]) -> None:
-    """Takes part, and steps down when it is told."""
+    """Take part, and resign when asked."""
     core, owner = core_of(process), object()
     await Run(core.acquire(owner, b"{}", True))
     assert core.grant is not None
@@ -34,14 +36,14 @@ async def delete(path: str) -> None:
 
 
 async def intrude(path: str) -> None:
-    """Deletes the candidate, if it comes in time."""
+    """Delete the candidate, if it is there in time."""
     with suppress(NoNodeError):
         await Run(delete(path))
 
 
 @pytest.mark.parametrize("kind", ["lost_request", "lost_reply", "cut"])
 @pytest.mark.parametrize("request_number", range(1, REQUESTS))
-def test_leader_that_was_deleted_leaves_nothing(kind: str, request_number: int) -> None:
+def test_deleted_leader_leaves_nothing(kind: str, request_number: int) -> None:
     for seed in range(12):
         places: list[str] = []
         with Simulation(seed, faults=Faults(exactly=(Exactly(kind, "one", request_number),))) as world:
@@ -54,7 +56,7 @@ def test_leader_that_was_deleted_leaves_nothing(kind: str, request_number: int) 
 
 
 async def intrude_again(path: str, pause_ms: int) -> None:
-    """Deletes the candidate, and, a while later, the one that stands there then."""
+    """Delete the candidate, and a while later its successor."""
     await intrude(path)
     await Run(sleep(pause_ms / 1000))
     for name in (await Run(names())).names:
@@ -67,7 +69,7 @@ async def names() -> Listing:
 
 
 @pytest.mark.parametrize("pause_ms", range(12))
-def test_leader_that_was_deleted_leaves_nothing_though_its_next_candidate_is_deleted_too(pause_ms: int) -> None:
+def test_deleted_leader_leaves_nothing_even_if_its_next_candidate_is_deleted(pause_ms: int) -> None:
     for seed in range(60):
         places: list[str] = []
         with Simulation(seed) as world:
@@ -80,7 +82,7 @@ def test_leader_that_was_deleted_leaves_nothing_though_its_next_candidate_is_del
 
 
 async def lead_on(process: SimProcess, seconds: float) -> None:
-    """Leads for so long."""
+    """Lead for this time."""
     core, owner = core_of(process), object()
     await Run(core.acquire(owner, b"{}", True))
     await Run(sleep(seconds))
@@ -99,7 +101,7 @@ async def delete_later(path: str) -> None:
 
 @pytest.mark.parametrize("kind", ["lost_request", "lost_reply", "cut"])
 @pytest.mark.parametrize("request_number", range(13, 18))
-def test_leader_that_comes_back_as_its_term_ends_does_not_stay(kind: str, request_number: int) -> None:
+def test_leader_recreated_at_the_end_of_its_term_does_not_stay(kind: str, request_number: int) -> None:
     for seed in range(100):
         with Simulation(seed, faults=Faults(exactly=(Exactly(kind, "one", request_number),))) as world:
             world.checks.append(NothingLeft(f"{PATH}/"))

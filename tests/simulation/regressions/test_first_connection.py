@@ -1,11 +1,14 @@
-"""The first connection of a process has its time once in a call, however often it is cut before it stands."""
+"""A call waits for the first connection of its process only once, however often that is cut before it
+is established.
+"""
 
 from __future__ import annotations
 
 from simulation.engine.runner import faults_of, run_seed
 from simulation.scenarios import SCENARIOS
 
-#: In this schedule the servers go twice, and the first connection of a process breaks at its handshake.
+#: In this schedule the servers stop twice, and the first connection of a process breaks during its
+#: handshake.
 SEED = 7001875
 
 

@@ -1,5 +1,6 @@
-"""Who waits for an item stands in the line of getters, in whatever moment his session ended: who is not there is not
-passed over, and wakes nobody when he goes."""
+"""A waiting getter is enqueued, whenever its session ends: otherwise it would not be skipped, and
+would wake no other when it leaves.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +16,10 @@ from distsync._protocols.steps import Wait
 
 PATH = "/distsync/queue/q"
 
-#: The getter asks no more often until it waits.
+#: Maximum number of the getter's requests until it waits.
 REQUESTS = 34
 
-#: All is quiet again after so long, whatever struck.
+#: Time until all is quiet again, whatever hit.
 QUIET_S = 60.0
 
 
@@ -38,7 +39,7 @@ async def quiet(passed: list[bool]) -> None:
 @pytest.mark.parametrize("how", ["expire_live", "expire_away"])
 @pytest.mark.parametrize("kind", [QueueCore, JoinableCore])
 @pytest.mark.parametrize("request_number", range(1, REQUESTS))
-def test_getter_whose_session_ends_stands_in_line(request_number: int, kind: type[QueueCore], how: str) -> None:
+def test_getter_whose_session_ends_is_enqueued(request_number: int, kind: type[QueueCore], how: str) -> None:
     for seed in range(4):
         got: list[object] = []
         passed: list[bool] = []

@@ -1,4 +1,4 @@
-"""Who has left a group is not there any more, not even if it was coming back from the end of its session."""
+"""A member that has left is gone, even if it was being created again after the end of its session."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LOOKS = 300
 
 
 async def come_and_go(world: Simulation, process: SimProcess, left: list[bool]) -> None:
-    """Leaves while it comes back, if it does."""
+    """Leave during the return, if there is one."""
     core = core_of(process)
     name = await Run(core.join(b"{}"))
     for _ in range(LOOKS):
@@ -33,7 +33,7 @@ async def sleep(seconds: float) -> None:
 
 
 @pytest.mark.parametrize("request_number", range(1, REQUESTS))
-def test_member_that_has_left_is_not_there(request_number: int) -> None:
+def test_member_that_has_left_is_gone(request_number: int) -> None:
     for seed in range(30):
         left: list[bool] = []
         with Simulation(seed, faults=Faults(exactly=(Exactly("expire_live", "one", request_number),))) as world:
@@ -44,7 +44,7 @@ def test_member_that_has_left_is_not_there(request_number: int) -> None:
 
 
 @pytest.mark.parametrize("kind", ["expire_live", "ghost"])
-def test_member_that_is_left_while_a_stalled_thread_makes_it_in_a_later_session_is_not_there(kind: str) -> None:
+def test_member_that_leaves_while_a_stalled_thread_recreates_it_is_gone(kind: str) -> None:
     placed = Exactly("stall", "one", 3, 20_000), Exactly(kind, "one", 1)
     for seed in range(20):
         with Simulation(seed, faults=Faults(exactly=placed)) as world:

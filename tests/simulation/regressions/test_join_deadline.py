@@ -1,4 +1,4 @@
-"""The deadline of a join comes while it waits, or while nobody answers: not all is done, and that is what it says."""
+"""A join whose deadline passes while it waits, or while no server answers, returns False."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ async def put_and_join(process: SimProcess, away: float, told: list[bool]) -> No
 
 
 @pytest.mark.parametrize("away", [0.0, 5.0])
-def test_join_whose_deadline_comes_first_is_false(away: float) -> None:
+def test_join_returns_false_if_its_deadline_comes_first(away: float) -> None:
     told: list[bool] = []
     with Simulation(1) as world:
         one = world.process("one")

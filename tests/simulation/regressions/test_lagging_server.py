@@ -1,5 +1,6 @@
-"""Who is connected to a server that does not know yet what others have done does what he was asked to all the same: an
-old look leaves nothing undone, and raises nothing."""
+"""Calls on a server that lags behind do what they should: an old read leaves nothing undone, and
+raises nothing.
+"""
 
 from __future__ import annotations
 
@@ -28,14 +29,16 @@ from distsync.errors import BrokenBarrierError, NoNodeError
 
 PATH = "/distsync/kind/name"
 
-#: Enough for a call that waits for nobody.
+#: Enough for a call that does not wait.
 CALL_S = 0.5
 
 Play = Callable[["Two"], Awaitable[Any]]
 
 
 class Two:
-    """Two processes. From ``behind`` on the server of ``ours`` lags, until it is asked for more than a read."""
+    """Two processes. From ``behind`` on the server of ``ours`` lags, until more than a read is
+    requested.
+    """
 
     def __init__(self, make: Callable[[SimProcess], Any]) -> None:
         self.world = Simulation(1)
@@ -53,7 +56,7 @@ class Two:
         server.laggards[peer] = laggard
 
     async def meanwhile(self, work: Callable[[], Any], expected: tuple[type[BaseException], ...] = ()) -> None:
-        """The other process does this, and is done, or waits."""
+        """Let the other process do this until it is done, or waits."""
 
         async def call() -> None:
             await Run(work())
@@ -62,7 +65,7 @@ class Two:
         await Wait(limit=CALL_S)
 
     async def truth(self, look: Callable[[], Any]) -> Any:
-        """What is there, whichever server is asked."""
+        """Return the current state, whichever server is asked."""
         await Run(read(Sync(PATH)))
         return await Run(look())
 
@@ -175,11 +178,11 @@ async def revoke(two: Two) -> int:
         (lock, revoke, 1),
     ],
 )
-def test_old_look_leaves_nothing_undone(make: Callable[[SimProcess], Any], play: Play, right: Any) -> None:
+def test_outdated_read_leaves_nothing_undone(make: Callable[[SimProcess], Any], play: Play, right: Any) -> None:
     assert Two(make).play(play) == right
 
 
-def test_barrier_that_was_broken_and_is_removed_between_two_looks_is_not_made_again() -> None:
+def test_broken_barrier_deleted_between_two_reads_is_not_recreated() -> None:
     core = BarrierCore(PATH, 2, Receipts("/distsync/receipts"))
     work: Any = core.abort()
     assert work.send(None).requests == (GetData(PATH),)

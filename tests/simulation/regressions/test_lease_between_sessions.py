@@ -1,11 +1,14 @@
-"""A lease in Curator's layout that is made in a session later than that of the turn, which lives on beside it, goes."""
+"""A lease in Curator's layout that was created in a later session than its turn, which is still alive,
+is deleted.
+"""
 
 from __future__ import annotations
 
 from simulation.engine.runner import faults_of, run_seed
 from simulation.scenarios import SCENARIOS
 
-#: In this schedule the servers go, one thread gets no CPU, and a leader dies that has just ended a session.
+#: In this schedule the servers stop, one thread is stalled, and a leader fails that has just ended
+#: a session.
 SEED = 5000785
 
 

@@ -1,4 +1,4 @@
-"""What is made in a session later than that of the place in the line, which lives on beside it, does not stay."""
+"""A znode created in a later session than its entry in the queue, which is still alive, is deleted."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ Body = Callable[[SimProcess], Coroutine[Any, Any, None]]
 
 
 @pytest.mark.parametrize(("name", "seed"), [("shared", 7003030), ("election", 7001381)])
-def test_what_a_schedule_left(name: str, seed: int) -> None:
-    """The servers go, one thread gets no CPU, and a leader dies that has just ended a session."""
+def test_znodes_of_recorded_schedules_do_not_stay(name: str, seed: int) -> None:
+    """The servers stop, one thread is stalled, and a leader fails that has just ended a session."""
     scenario = SCENARIOS[name]
     world = run_seed(scenario, seed, faults_of(scenario, seed))
     assert {placed.kind for placed in world.faults.injected} == {"outage", "stall", "ghost"}
@@ -36,7 +36,7 @@ async def sleep(seconds: float) -> None:
 
 
 async def read_on(process: SimProcess, is_released: bool = False) -> None:
-    """The writer becomes a reader, by a thread of its own, which a stall may strike."""
+    """Downgrade in a thread of its own, which may be stalled."""
     core = SharedCore(shared_lock.PATH)
     await Run(core.writer.acquire("me", b"{}"))
     await Run(core.acquire("me", b"{}"))
@@ -51,7 +51,7 @@ async def read_on(process: SimProcess, is_released: bool = False) -> None:
 
 
 async def read_no_more(process: SimProcess) -> None:
-    """He is released while nobody knows whether he has become one."""
+    """Release while it is unknown whether the downgrade was executed."""
     await read_on(process, is_released=True)
 
 
@@ -62,7 +62,7 @@ async def release(core: SharedCore) -> None:
 
 
 async def lead(process: SimProcess) -> None:
-    """He gives up before his former session has ended."""
+    """Resign before the former session has ended."""
     core = election.core_of(process)
     if await Run(core.acquire("me", b"{}"), 8.0):
         await Run(core.release("me"))
@@ -73,8 +73,8 @@ async def lead(process: SimProcess) -> None:
 )
 @pytest.mark.parametrize("doubt", ["", "lost_reply", "lost_request"])
 @pytest.mark.parametrize("step", range(13, 20))
-def test_session_ends_just_before_it_is_made(body: Body, path: str, doubt: str, step: int) -> None:
-    """One of the steps is the last one before the request that makes it; the answer to that may not come."""
+def test_session_ends_right_before_the_create(body: Body, path: str, doubt: str, step: int) -> None:
+    """One of the steps is the last one before the create, whose reply may be lost."""
 
     async def work(process: SimProcess) -> None:
         with suppress(LockLostError):

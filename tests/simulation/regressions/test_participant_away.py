@@ -1,4 +1,6 @@
-"""A site that had prepared, and was away until it was decided without it, hears the decision when it is back."""
+"""A site that had prepared, and was away until the transaction was decided without it, gets the
+decision on its return.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ from distsync._protocols.transactions.coordinator import TransactionCore
 from distsync._protocols.transactions.participant import ParticipantCallbacks, ParticipantCore
 from distsync._protocols.transactions.vote_records import ABORT, COORDINATOR, PEERS, TransactionConfig
 
-#: A site takes part for so long at a time; less than it is away.
+#: Time for which a site takes part at once; less than it is away.
 CALL_S = 2.0
 SHORTER_THAN_A_SESSION, LONGER = 4.0, 30.0
 
@@ -59,6 +61,6 @@ class Outage:
 
 @pytest.mark.parametrize("decided_by", [COORDINATOR, PEERS])
 @pytest.mark.parametrize("away", [SHORTER_THAN_A_SESSION, LONGER])
-def test_site_hears_abort(decided_by: str, away: float) -> None:
+def test_site_learns_of_the_abort(decided_by: str, away: float) -> None:
     for seed in range(20):
         assert Outage(seed, decided_by, away).play() == [ABORT], seed

@@ -1,4 +1,4 @@
-"""A site that was there, and died before its vote, is waited for by nobody, however late he looks."""
+"""No client waits for a site that was there and exited before its vote, however late the client looks."""
 
 from __future__ import annotations
 
@@ -14,12 +14,14 @@ from distsync._protocols.transactions.vote_records import ABORT, COORDINATOR, PE
 
 PATH = "/distsync/transaction/t"
 
-#: Longer than a session, and than any call of a site that has died.
+#: Longer than a session, and than any call of a site that has exited.
 LONG_S = 60.0
 
 
 class Death:
-    """The site "bank" dies before it votes, and before anybody looks: the coordinator, or a site that comes later."""
+    """The site "bank" exits before it votes, and before others look: the coordinator, or a site that
+    joins later.
+    """
 
     def __init__(self, seed: int, decided_by: str, first: str) -> None:
         self.world = Simulation(seed)
@@ -65,6 +67,6 @@ class Death:
 
 @pytest.mark.parametrize("decided_by", [COORDINATOR, PEERS])
 @pytest.mark.parametrize("first", ["bank", "begin"])
-def test_nobody_waits_for_it(decided_by: str, first: str) -> None:
+def test_no_client_waits_for_an_exited_site(decided_by: str, first: str) -> None:
     for seed in range(20):
         assert Death(seed, decided_by, first).play() == [ABORT], seed

@@ -1,4 +1,4 @@
-"""A site whose leave was interrupted, and that takes part again at once, is there and stays."""
+"""A site whose leave was interrupted, and that takes part again at once, stays."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WORK = ParticipantCallbacks(lambda *_: (True, ""), lambda *_: None, lambda *_: N
 
 
 class Return:
-    """One schedule; ``placed`` strikes as it comes, leaves, or comes back."""
+    """One schedule; ``placed`` hits as the site joins, leaves, or returns."""
 
     def __init__(self, seed: int, *placed: Exactly) -> None:
         self.world = Simulation(seed, faults=Faults(exactly=placed))
@@ -31,7 +31,9 @@ class Return:
         await Run(self.side.take_part(WORK, b"{}"), CALL_S)
 
     async def go(self, process: SimProcess, times: int) -> None:
-        """As the face does it, of which the end of a `with` block does it twice. 0: it was not interrupted before."""
+        """Leave as the public object does, where the end of a `with` block does it twice; 0 means not
+        interrupted before.
+        """
         try:
             if not times:
                 await Run(self.side.leave())
@@ -43,7 +45,7 @@ class Return:
         self.is_back = True
 
     def play(self, times: int) -> bool:
-        """Whether it is there in the end, if it was not interrupted as it came back."""
+        """Return whether the site is there in the end, unless it was interrupted on its return."""
         with self.world as world:
             process = world.process("one")
             for each in (self.come(), self.go(process, times)):
@@ -56,7 +58,7 @@ class Return:
 
 @pytest.mark.parametrize("times", [1, 2])
 @pytest.mark.parametrize("kind", ["lost_request", "lost_reply", "expire_live"])
-def test_site_that_leaves_in_the_background_when_it_comes_back_stays(kind: str, times: int) -> None:
+def test_site_that_returns_during_its_background_leave_stays(kind: str, times: int) -> None:
     for request in range(1, REQUESTS):
         for seed in range(20):
             assert Return(seed, Exactly(kind, "one", request)).play(times), (request, seed)
@@ -64,7 +66,7 @@ def test_site_that_leaves_in_the_background_when_it_comes_back_stays(kind: str, 
 
 @pytest.mark.parametrize("kind", ["lost_request", "lost_reply"])
 @pytest.mark.parametrize("step", range(1, STEPS))
-def test_site_whose_leave_is_interrupted_stays_when_it_comes_back(step: int, kind: str) -> None:
+def test_site_that_returns_after_an_interrupted_leave_stays(step: int, kind: str) -> None:
     for request in range(1, REQUESTS):
         for seed in range(3):
             placed = Exactly("interrupt", "one", step), Exactly(kind, "one", request)

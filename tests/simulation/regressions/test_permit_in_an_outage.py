@@ -1,5 +1,6 @@
-"""Who gives up, or gives back, a permit of multiprocessing that others have released meanwhile is over in time, without
-an error, when the connection goes in that moment; and another permit is given back for it."""
+"""A caller that gives up or releases a permit of multiprocessing that others have released ends in
+time, without an error, if the connection breaks at that moment; another permit is released instead.
+"""
 
 from __future__ import annotations
 
@@ -20,10 +21,11 @@ from distsync._protocols.steps import Delete, Exists, Wait
 
 PATH = "/distsync/semaphore/s"
 
-#: In this schedule somebody deletes the place of a thread whose process stands still just as it gives up.
+#: In this schedule the znode of a thread of a suspended process is deleted as it gives up.
 SEED = 7003742
 
-#: When the call ends (seconds); and how long the outage is: longer than that, not as long as a session lasts.
+#: Seconds until the call ends; and the duration of the outage: longer than that, shorter than a
+#: session.
 TIMEOUT_S, AWAY_S = 1.0, 5.0
 
 
@@ -47,15 +49,16 @@ async def take_and_release(process: SimProcess, permits: int) -> None:
 
 
 def places(world: Simulation) -> dict[str, int]:
-    """Those of who holds or waits, and the session of each."""
+    """Return the znodes of holders and waiters, with their sessions."""
     node = world.server.engine.tree.node(PATH)
     paths = [f"{PATH}/{name}" for name in sorted(node.children)] if node else []
     return {path: world.external_client(Exists(path)).ephemeral_owner for path in paths}
 
 
 async def meet(process: SimProcess) -> None:
-    """A release meets the place of ``process``, which is told late; then, just as its call wants to be rid of it, the
-    connection goes."""
+    """Let a release hit the znode of ``process``, which is notified late; break the connection just as
+    its call deletes it.
+    """
     world = process.world
     await Wait(limit=TIMEOUT_S - 0.1)
     process.dispatcher.stall()
@@ -67,7 +70,7 @@ async def meet(process: SimProcess) -> None:
 
 
 def play_all(work: Callable[[SimProcess, int], Coroutine[Any, Any, None]], permits: int, left: int) -> None:
-    """Two others take one, or wait for it; so many are taken at last."""
+    """Let two others acquire, or wait; return how many are taken in the end."""
     for seed in range(400):
         with Simulation(seed) as world:
             for name in ("two", "three"):
@@ -86,11 +89,11 @@ def test_acquire_gives_up() -> None:
 
 
 @pytest.mark.slow
-def test_release_is_over() -> None:
+def test_release_ends_in_time() -> None:
     play_all(take_and_release, 3, 1)
 
 
-def test_acquire_of_a_process_that_stood_still_gives_up() -> None:
+def test_acquire_of_a_suspended_process_gives_up() -> None:
     scenario = SCENARIOS["handed-permits"]
     world = run_seed(scenario, SEED, faults_of(scenario, SEED))
     assert {"intruder", "pause"} <= {placed.kind for placed in world.faults.injected}

@@ -1,5 +1,6 @@
-"""Leases in kazoo's and Curator's layout that are given back several at once: each goes once, whoever gives back others
-meanwhile, and whatever interrupts it."""
+"""Several leases in kazoo's and Curator's layout that are released at once: each is deleted once,
+despite concurrent releases and interrupts.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ def left(world: Simulation, core: PoolSemaphoreCore) -> int:
 
 
 @pytest.mark.parametrize("kind", [KazooSemaphoreCore, CuratorSemaphoreCore])
-def test_releases_of_several_threads_give_back_others(kind: type[PoolSemaphoreCore]) -> None:
+def test_concurrent_releases_delete_different_leases(kind: type[PoolSemaphoreCore]) -> None:
     for seed in range(20):
         with Simulation(seed) as world:
             one, core = world.process("one"), kind(PATH, LEASES)
@@ -44,7 +45,7 @@ def test_releases_of_several_threads_give_back_others(kind: type[PoolSemaphoreCo
 
 @pytest.mark.parametrize("kind", [KazooSemaphoreCore, CuratorSemaphoreCore])
 @pytest.mark.parametrize("gone", range(LEASES))
-def test_interrupted_release_gives_back_all(kind: type[PoolSemaphoreCore], gone: int) -> None:
+def test_interrupted_release_deletes_all_leases(kind: type[PoolSemaphoreCore], gone: int) -> None:
     for seed in range(5):
         with Simulation(seed) as world:
             one, core = world.process("one"), kind(PATH, LEASES)

@@ -1,4 +1,6 @@
-"""PriorityQueue: what a thread decodes, with no mutex, while another one begins to choose, is compared all the same."""
+"""PriorityQueue: items that a thread decodes, without the mutex, while another one starts to choose,
+are compared nevertheless.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +17,13 @@ PATH = "/distsync/priority_queue/q"
 ITEMS = ["a", "b", "c"]
 
 
-def test_least_item_is_got_though_another_thread_begins_to_choose_meanwhile() -> None:
+def test_least_item_is_got_even_if_another_thread_starts_to_choose() -> None:
     decoded: list[str] = []
 
     def decode(path: str, data: bytes) -> Any:
         decoded.append(path)
-        if len(decoded) == len(ITEMS):  # another thread has not seen the first one: a third one takes it just now
+        # another thread has not seen the first one: a third one takes it at this moment
+        if len(decoded) == len(ITEMS):
             choice = core.choose(decoded[1:])
             choice.send(None)
             choice.close()

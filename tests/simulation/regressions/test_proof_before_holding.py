@@ -1,4 +1,4 @@
-"""Whoever gets a lock after a long wait has proof that lasts until the keeper asks for the next one."""
+"""A lock acquired after a long wait is proven until the next keep-alive."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LEASE_S = 6.0
 """A session of 10 s is relied upon for so long after its last proof."""
 
 
-def test_lock_that_is_got_as_the_last_proof_runs_out_is_not_lost() -> None:
+def test_lock_acquired_as_the_last_proof_runs_out_is_not_lost() -> None:
     async def hold(seconds: float) -> None:
         core = LockCore(PATH)
         await Run(core.acquire("first", b"{}"))

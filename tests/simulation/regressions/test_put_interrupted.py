@@ -1,4 +1,6 @@
-"""Ctrl-C in a put that others carry: what was not sent by then, or was lost, is not sent again; the others' is."""
+"""Ctrl-C in a put that another thread sends: what was not sent by then, or was lost, is not sent
+again; the others' puts are.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ async def put(process: SimProcess, item: int) -> None:
 
 
 def is_carried(process: SimProcess) -> bool:
-    """Whether what several have to put has been asked for."""
+    """Return whether the puts of several threads have been requested."""
     return any(task.background and isinstance(task.at, Together) for task in process.tasks)
 
 
@@ -33,7 +35,7 @@ def present(world: Simulation) -> list[int]:
     return sorted(json.loads(world.external_client(GetData(path)).data) for path in paths)
 
 
-def test_put_that_was_interrupted_while_its_batch_was_lost_is_not_made_later() -> None:
+def test_put_interrupted_while_its_batch_was_lost_is_not_executed_later() -> None:
     lost = 0
     for seed in range(30):
         with Simulation(seed) as world:

@@ -1,4 +1,6 @@
-"""Ctrl-C, at each step of a change of what is ours: it stands, old or new, and comes back in the next session."""
+"""Ctrl-C at each step of a change of an own entry: the entry exists, old or new, and is created again
+in the next session.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,7 @@ async def sleep(seconds: float) -> None:
 
 
 @pytest.mark.parametrize("step", range(1, STEPS))
-def test_entry_stands_after_an_interrupted_change_of_it(step: int) -> None:
+def test_entry_exists_after_its_interrupted_change(step: int) -> None:
     for seed in range(5):
         told: list[bytes] = []
         with Simulation(seed, faults=Faults(exactly=(Exactly("interrupt", "one", step),))) as world:
@@ -58,7 +60,7 @@ async def register_for_good(process: SimProcess) -> None:
 
 
 @pytest.mark.parametrize("step", range(1, STEPS))
-def test_lasting_entry_of_another_is_not_taken_over_after_an_interrupt(step: int) -> None:
+def test_persistent_entry_of_another_client_is_not_taken_over_after_an_interrupt(step: int) -> None:
     for seed in range(3):
         told: list[bool] = []
         with Simulation(seed, faults=Faults(exactly=(Exactly("interrupt", "one", step),))) as world:

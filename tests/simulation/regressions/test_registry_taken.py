@@ -1,4 +1,4 @@
-"""What a process has registered returns with its next session, unless somebody has taken the name meanwhile."""
+"""An entry is created again in the next session, unless another client has taken the name since."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ AWAY = 30.0
 """Longer than a session lasts."""
 
 
-#: The registrar asks no more often until it is told that it is registered.
+#: Maximum number of the registrar's requests until the registration is acknowledged.
 REQUESTS = 15
 
 
@@ -32,7 +32,7 @@ async def _sleep(seconds: float) -> None:
 
 
 def play(seed: int, taken: bool) -> tuple[bytes, list[str], list[str]]:
-    """What is registered in the end, and whose each of the two believes it to be."""
+    """Return the entry in the end, and what each of the two believes it to be."""
     world = Simulation(seed)
     first, second = world.process("first"), world.process("second")
     first.spawn(register(first, b"first"))
@@ -55,8 +55,10 @@ def test_entry_returns_unless_it_was_taken(seed: int) -> None:
 
 
 def expire_at(request: int, seed: int) -> tuple[bool, bool]:
-    """The session ends at this request, whose answer is lost, with those under way. Whether put said that the name is
-    registered, and whether it is, in the next session."""
+    """End the session at this request, whose reply is lost, with the outstanding ones.
+
+    Returns whether put reported success, and whether the entry exists in the next session.
+    """
     told: list[bool] = []
 
     async def register(process: SimProcess) -> None:
@@ -73,7 +75,7 @@ def expire_at(request: int, seed: int) -> tuple[bool, bool]:
 
 
 @pytest.mark.parametrize("request_number", range(1, REQUESTS))
-def test_what_was_registered_in_a_session_that_has_ended_is_registered_in_the_next(request_number: int) -> None:
+def test_entry_registered_in_an_ended_session_is_registered_in_the_next(request_number: int) -> None:
     for seed in range(5):
         said, stands = expire_at(request_number, seed)
         assert stands or not said, seed

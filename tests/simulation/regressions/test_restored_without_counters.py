@@ -1,4 +1,6 @@
-"""Ctrl-C in a get while somebody deletes a counter: the item comes back all the same, and nothing asks without end."""
+"""Ctrl-C in a get while a counter is deleted: the item is restored nevertheless, without endless
+requests.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,7 @@ def is_told_that_it_has_it(task: Task) -> bool:
 
 
 @pytest.mark.parametrize("counter", ["puts", "dones"])
-def test_item_of_an_interrupted_get_comes_back_without_a_counter(counter: str) -> None:
+def test_item_of_an_interrupted_get_is_restored_without_a_counter(counter: str) -> None:
     with Simulation(1) as world:
         one = world.process("one")
         one.spawn(put(one))

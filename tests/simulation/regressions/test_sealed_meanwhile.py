@@ -1,5 +1,6 @@
-"""A get that does not wait finds an item if there is one all the time, though segments are filled and emptied just
-then."""
+"""A non-blocking get finds an item if there is one all the time, even if segments are filled and
+emptied just then.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +39,7 @@ class Scene:
         return process.local(PATH, lambda: self.kind(PATH, receipts(process)))
 
     def held(self, number: int) -> int | None:
-        """How many items are in a segment; None: it is not there."""
+        """Return the number of items in a segment; None if it does not exist."""
         node = self.world.server.engine.tree.node(f"{ITEMS}/{number:010d}")
         return len(node.children) if node is not None else None
 
@@ -65,7 +66,7 @@ class Scene:
         assert (self.held(0), self.held(1)) == (None, 1)
 
     async def go_on(self) -> None:
-        """There is always one item at least, in the end in the third segment only."""
+        """There is always at least one item, in the end in the third segment only."""
         while not self.held(2):
             await self.put()
         while self.held(1):
@@ -80,13 +81,13 @@ class Scene:
 
 
 def knows_the_segments(task: Task) -> bool:
-    """Whether it is told in this moment which ones there are."""
+    """Return whether the listing of segments is answered at this moment."""
     asked = task.at.requests if isinstance(task.at, Together) else (task.at,)
     return task.has_work() and any(isinstance(request, Children) and request.path == ITEMS for request in asked)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_get_that_does_not_wait_looks_into_the_segment_that_was_begun_meanwhile(
+def test_non_blocking_get_looks_into_a_segment_that_was_just_started(
     kind: type[QueueCore], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fifo, "SEGMENT", SEGMENT)
@@ -96,7 +97,7 @@ def test_get_that_does_not_wait_looks_into_the_segment_that_was_begun_meanwhile(
             scene.play(scene.begin())
             tries = scene.trying.spawn(scene.attempt())
             world.run(lambda: knows_the_segments(tries))  # noqa: B023
-            tries.stall()  # its thread has no CPU for a moment
+            tries.stall()  # its thread is stalled for a moment
             scene.play(scene.go_on())
             tries.unstall()
             world.run()
@@ -105,7 +106,7 @@ def test_get_that_does_not_wait_looks_into_the_segment_that_was_begun_meanwhile(
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("emptied", [True, False])
-def test_get_ends_where_somebody_has_deleted_what_follows_a_sealed_segment(
+def test_get_ends_if_the_segment_after_a_sealed_one_was_deleted(
     kind: type[QueueCore], emptied: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fifo, "SEGMENT", SEGMENT)

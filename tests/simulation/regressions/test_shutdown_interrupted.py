@@ -1,4 +1,6 @@
-"""Ctrl-C in shutdown(immediate=True): what it has thrown away is gone, and counts as done once; what is left is due."""
+"""Ctrl-C in shutdown(immediate=True): discarded items are gone, and count as done once; the rest is
+unfinished.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,7 @@ async def shut_down(process: SimProcess) -> None:
 
 
 def takes(task: Task) -> str | None:
-    """The item that it is just throwing away."""
+    """Return the item that it is just discarding."""
     first = task.at.requests[0] if isinstance(task.at, Together) else None
     path = first.operations[0].path if isinstance(first, Multi) else ""
     return path if path.startswith(f"{PATH}/items/") else None
@@ -38,7 +40,7 @@ def takes(task: Task) -> str | None:
 
 @pytest.mark.parametrize("seed", range(10))
 @pytest.mark.parametrize("thrown", range(ITEMS))
-def test_interrupted_shutdown_throws_away_and_counts_right(thrown: int, seed: int) -> None:
+def test_interrupted_shutdown_discards_and_counts_correctly(thrown: int, seed: int) -> None:
     with Simulation(seed) as world:
         one = world.process("one")
         one.spawn(put(one))

@@ -1,5 +1,6 @@
-"""Who inherits the signal of a waiter that died as its time-out ends is told True or False, wherever the connection
-goes; the signal of one who is interrupted goes on at once, wherever that is."""
+"""A waiter that inherits the notification of another one at its own timeout returns True or False,
+wherever the connection breaks; the notification of an interrupted waiter passes on at once.
+"""
 
 from __future__ import annotations
 
@@ -15,14 +16,14 @@ from distsync._protocols.wait_queue import QueueEntry
 
 PATH = "/distsync/condition/c"
 
-#: When the second waiter gives up: it looks for itself every half session time-out, the last time just before,
-#: when the session of the first one has ended.
+#: When the second waiter gives up: it checks by itself every half session timeout, the last time
+#: just before, when the session of the first one has ended.
 TIMEOUT_S = 15.1
 AWAY_MS = 7000
 
 
 class Line:
-    """Two wait; the first one is notified and dies at once."""
+    """Two wait; the first one is notified and killed at once."""
 
     def __init__(self, request: int | None) -> None:
         cut = () if request is None else (Exactly("cut", "second", request, AWAY_MS),)
@@ -54,13 +55,13 @@ class Line:
         return self.told
 
 
-def test_who_inherits_a_signal_at_his_deadline_gets_no_error() -> None:
+def test_waiter_that_inherits_a_notification_at_its_deadline_gets_no_error() -> None:
     told = [Line(request).play() for request in range(40)]
     assert Line(None).play() == [True]
     assert {tuple(each) for each in told} == {(True,), (False,)}
 
 
-#: Less than half a session time-out, when a waiter would look by itself.
+#: Less than half a session timeout, when a waiter would check by itself.
 SOON_S = 3.0
 
 
@@ -81,7 +82,7 @@ class Interrupted:
             if notified:
                 await Run(core.confirm(places[-1]))
         except KeyboardInterrupt:
-            for place in places:  # as the faces do
+            for place in places:  # as the public objects do
                 process.background(core.abandon_wait(place))
             raise
         self.told[process.name] = notified
@@ -102,7 +103,7 @@ class Interrupted:
         return self.told
 
 
-def test_signal_of_who_is_interrupted_reaches_the_next_one_at_once() -> None:
+def test_notification_of_an_interrupted_waiter_reaches_the_next_one_at_once() -> None:
     outcomes = [Interrupted(step).play() for step in range(40)]
     assert {"second": True} in outcomes
     assert {"first": True, "second": False} in outcomes

@@ -1,4 +1,6 @@
-"""Semaphore(0): a try is False only if there was no permit, whatever others take and give meanwhile."""
+"""Semaphore(0): a non-blocking acquire returns False only if there was no permit, despite concurrent
+acquires and releases.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,7 @@ async def release_and_attempt(process: SimProcess, told: list[bool]) -> None:
     await attempt(process, told)
 
 
-def test_try_gets_a_permit_where_one_is_there_all_the_time() -> None:
+def test_attempt_gets_a_permit_if_one_is_there_all_the_time() -> None:
     for seed in range(SCHEDULES):
         with Simulation(seed) as world:
             one, two, told = world.process("one"), world.process("two"), list[bool]()

@@ -1,4 +1,6 @@
-"""A ghost, the znode of an earlier session of ours that the servers let live on, is never taken for somebody else."""
+"""A ghost, the znode of an earlier session of ours that the servers have not removed, is never
+mistaken for another client.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,7 @@ async def sleep(seconds: float) -> None:
 
 
 @ghosts
-def test_nobody_passes_a_barrier_with_a_ghost_of_his_own(request_number: int) -> None:
+def test_party_does_not_pass_a_barrier_with_its_own_ghost(request_number: int) -> None:
     async def party(process: SimProcess) -> None:
         core = BarrierCore(BARRIER, 2, receipts(process))
         await Run(core.state())
@@ -58,7 +60,7 @@ async def enter_twice(process: SimProcess) -> None:
 
 @ghosts
 @pytest.mark.parametrize("kind", ["ghost", "cut"])
-def test_nobody_enters_a_double_barrier_with_a_znode_of_his_own(kind: str, request_number: int) -> None:
+def test_member_does_not_enter_a_double_barrier_with_its_own_ghost(kind: str, request_number: int) -> None:
     for seed in range(SEEDS):
         with world_with(kind, "one", request_number, seed, 6000) as world:
             process = world.process("one")
@@ -67,7 +69,7 @@ def test_nobody_enters_a_double_barrier_with_a_znode_of_his_own(kind: str, reque
 
 
 @ghosts
-def test_nobody_waits_at_the_end_for_a_ghost_that_is_inside(request_number: int) -> None:
+def test_double_barrier_does_not_wait_for_a_ghost_inside_at_the_end(request_number: int) -> None:
     """As long as its session would live."""
 
     async def party(world: Simulation, process: SimProcess) -> None:
@@ -89,7 +91,7 @@ def test_nobody_waits_at_the_end_for_a_ghost_that_is_inside(request_number: int)
 
 
 @ghosts
-def test_nobody_meets_a_ghost_that_came_late(request_number: int) -> None:
+def test_party_does_not_meet_a_late_ghost(request_number: int) -> None:
     """It came when the others were inside; the next time they meet one another."""
 
     async def party(process: SimProcess) -> None:
@@ -115,7 +117,7 @@ def test_nobody_meets_a_ghost_that_came_late(request_number: int) -> None:
 
 @ghosts
 @pytest.mark.parametrize("seconds", [0.0, 0.01, 1.0])
-def test_nobody_sees_the_ghost_of_a_member_that_has_left(request_number: int, seconds: float) -> None:
+def test_ghost_of_a_member_that_has_left_is_not_listed(request_number: int, seconds: float) -> None:
     async def come_and_go(world: Simulation, process: SimProcess) -> None:
         core = core_of(process)
         name = await Run(core.join(b"{}"))

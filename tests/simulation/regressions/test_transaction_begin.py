@@ -1,4 +1,6 @@
-"""However the begin of a transaction fails, nothing that it began stays open: no site waits for what nobody decides."""
+"""However the begin of a transaction fails, no transaction stays open for which a site would wait in
+vain.
+"""
 
 from __future__ import annotations
 
@@ -38,10 +40,10 @@ def test_begin_that_failed_leaves_nothing_open(kind: str) -> None:
                 world.run()
                 failed += not begun
                 assert open_ones(world) == [f"{PATH}/t_{each}/open" for each in begun], (step, seed, beginning.error)
-    assert bool(failed) == (kind == "interrupt")  # answers within the grace of a deadline count
+    assert bool(failed) == (kind == "interrupt")  # replies within the grace of a deadline count
 
 
-def test_begin_that_is_refused_leaves_the_one_before_as_it_was() -> None:
+def test_refused_begin_does_not_change_the_previous_transaction() -> None:
     begun: list[str] = []
     with Simulation(1) as world:
         one, two = world.process("one"), world.process("two")

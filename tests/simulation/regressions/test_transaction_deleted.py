@@ -1,5 +1,7 @@
-"""Somebody deletes what belongs to a transaction: nobody spins or sleeps for ever, nothing is committed without all
-votes, all who learn a decision learn the same, and the next transaction is as any other."""
+"""Deletions in a transaction by another client: no process loops or waits forever, nothing is
+committed without all votes, all that learn a decision learn the same, and the next transaction is
+not affected.
+"""
 
 from __future__ import annotations
 
@@ -21,11 +23,12 @@ from distsync.errors import CorruptNodeError, OutcomeUnknownError, ZnodeError
 PATH = "/distsync/transaction/t"
 SITES = ("bank", "hotel")
 
-#: What is deleted: all of the transaction at once, or one after another, or the object; or one part.
+#: The deleted part: all of the transaction at once, or one after another, or the object; or one
+#: part.
 WHOLE = ("transaction", "one by one", "object")
 PARTS = ("open", "decision", "coordinator", "ballot-bank", "commit-bank", "seen-bank")
 
-#: When (milliseconds): while it is voted about, decided, done.
+#: When (in ms): during the vote, when decided, when done.
 MOMENTS = range(20)
 
 
@@ -38,7 +41,7 @@ class Sabotage:
         self.terms = TransactionConfig(SITES, decided_by)
         self.what = what
         self.said: dict[str, set[str]] = {}
-        #: The transaction that was open when something of it was deleted.
+        #: The transaction that was open when part of it was deleted.
         self.struck: str | None = None
 
     def core(self, process: SimProcess) -> TransactionCore:
@@ -78,7 +81,7 @@ class Sabotage:
         assert (await Run(core.decide(last, SITES))).outcome == COMMIT
 
     async def delete(self) -> None:
-        """Some time after it is there."""
+        """Delete it some time after it appears."""
         while not (found := self.found()):
             await Wait(limit=0.001)
         await Wait(limit=self.moment / 1000)
@@ -93,7 +96,7 @@ class Sabotage:
             await Run(work(self.world))
 
     def found(self) -> list[str]:
-        """What is to be deleted, if it is there."""
+        """Return what is to be deleted, if it exists."""
         top = PATH if self.what == "object" else f"{PATH}/t_"
         whole = self.what in WHOLE and self.below(f"{PATH}/t_")
         return self.below(top) if whole else [path for path in self.below(top) if path.endswith(f"/{self.what}")]
@@ -109,7 +112,7 @@ class Sabotage:
         self.world.external_client(Multi(tuple(Delete(path) for path in paths)))
 
     def clear(self, transaction: str) -> None:
-        """What is left of it where it can be decided no more."""
+        """Delete what is left if no decision is possible any more."""
         below = self.below(f"{PATH}/t_{transaction}")
         if below and not any(path.endswith(("/open", "/decision")) for path in below):
             self.delete_at_once(below)
@@ -128,7 +131,7 @@ class Sabotage:
 
 @pytest.mark.parametrize("decided_by", [COORDINATOR, PEERS])
 @pytest.mark.parametrize("what", WHOLE + PARTS)
-def test_nobody_is_stuck_and_nobody_is_told_otherwise(what: str, decided_by: str) -> None:
+def test_no_process_is_stuck_and_all_learn_the_same_decision(what: str, decided_by: str) -> None:
     struck = 0
     for seed in MOMENTS:
         sabotage = Sabotage(seed, decided_by, what)

@@ -1,5 +1,6 @@
-"""Who waits for a lock or a permit stands in the line, in whatever moment his session ended, and not only when somebody
-else has moved or he has become impatient."""
+"""A waiter for a lock or a permit is enqueued, whenever its session ends, and not only when another
+one has moved or its own timeout has passed.
+"""
 
 from __future__ import annotations
 
@@ -21,10 +22,11 @@ from distsync._protocols.steps import Wait
 
 PATH = "/distsync/line"
 
-#: The waiter asks no more often until it waits, and takes no more steps.
+#: Maximum number of the waiter's requests until it waits.
 REQUESTS, STEPS = 20, 40
 
-#: Who was cut off from a session that has timed out is back by then; else nobody is impatient before.
+#: Time until a client that was cut off from an expired session is back; no waiter checks by itself
+#: before.
 QUIET_S, PROMPT_S = 60.0, 3.0
 
 
@@ -52,7 +54,7 @@ def wait(world: Simulation, seconds: float) -> None:
 
 
 def standing(world: Simulation) -> list[int]:
-    """The sessions of all ephemerals below the line, in no order."""
+    """Return the sessions of all ephemerals in the queue, in any order."""
     nodes = [world.server.engine.tree.node(path) for path in world.leftovers() if path.startswith(PATH)]
     return [node.owner for node in nodes if node is not None and node.owner]
 
@@ -69,7 +71,7 @@ def others_stand(world: Simulation, what: str, others: int) -> None:
 @pytest.mark.parametrize("others", [1, 2])
 @pytest.mark.parametrize("what", ["lock", "semaphore", "kazoo"])
 @pytest.mark.parametrize("request_number", range(1, REQUESTS))
-def test_waiter_whose_session_ends_stands_in_line(request_number: int, what: str, others: int, how: str) -> None:
+def test_waiter_whose_session_ends_is_enqueued(request_number: int, what: str, others: int, how: str) -> None:
     for seed in range(2):
         with Simulation(seed, faults=Faults(exactly=(Exactly(how, "waiter", request_number),))) as world:
             others_stand(world, what, others)
@@ -82,7 +84,7 @@ def test_waiter_whose_session_ends_stands_in_line(request_number: int, what: str
 @pytest.mark.parametrize("others", [1, 2])
 @pytest.mark.parametrize("what", ["lock", "semaphore", "kazoo"])
 @pytest.mark.parametrize("step", range(1, STEPS))
-def test_waiter_whose_session_changes_between_two_steps_stands_in_line(step: int, what: str, others: int) -> None:
+def test_waiter_whose_session_changes_between_two_steps_is_enqueued(step: int, what: str, others: int) -> None:
     with Simulation(step) as world:
         others_stand(world, what, others)
         waiter = world.process("waiter")

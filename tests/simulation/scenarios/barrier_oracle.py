@@ -41,13 +41,13 @@ class WaiterNode:
     counted_on: set[str] = field(default_factory=set)
     """Whom it saw in its own group when it arrived."""
     told_ms: int | None = None
-    """Since when the barrier's znode tells it that it is in vain."""
+    """Since when the barrier's znode shows that it waits in vain."""
     alone_ms: int | None = None
-    """Since when somebody whom it counted on is gone."""
+    """Since when another waiter that it counted on is gone."""
     sent_away: bool = False
-    """It stood there when the barrier was reset."""
+    """Whether it was enqueued when the barrier was reset."""
     counts: bool = False
-    """It came as one of those that are to pass."""
+    """Whether it arrived as one of those that are to pass."""
     doubtful: bool = False
     """The mark of that reset has vanished, and nothing else says that it was sent away."""
 
@@ -66,7 +66,7 @@ class PendingBreak:
     process: str
     turn: tuple[int, int]
     unheard: tuple[int, ...] = ()
-    """The sessions in which it stood there, if its process did not know that it was in this turn."""
+    """The sessions in which it was enqueued, if its process did not know that this was in this turn."""
 
 
 class BarrierOracle(Check):
@@ -85,11 +85,11 @@ class BarrierOracle(Check):
         self.done: dict[str, Record] = {}
         self.acted: list[str] = []
         self.marks: dict[str, Record] = {}
-        """Those of resets, and who made each."""
+        """The marks of resets, and the call that made each."""
         self.begun: dict[str, Any] = {}
         self.resetters: list[Record] = []
         self.stragglers = False
-        """Somebody is doubtful since the last reset: who thinks that it was sent away breaks the barrier."""
+        """Whether a waiter may be in doubt since the last reset. It breaks the barrier if it believes it was removed."""
         self.owing: tuple[int, str] | None = None
         """Since when it should be broken, as this call was interrupted."""
         self.turns: dict[str, tuple[int, int]] = {}
@@ -138,7 +138,7 @@ class BarrierOracle(Check):
             stay.call for stay in self.begun.pop(record.task) if stay in self.line.values() and not stay.sent_away
         ]
         if missed:
-            world.fail(f"{record.task} has reset the barrier, and {missed} still stand there")
+            world.fail(f"{record.task} has reset the barrier, and {missed} are still enqueued")
 
     def _aborting(self, world: Simulation, record: Record) -> None:
         self.begun[record.task] = -1 if self.broken else self.breaks
@@ -301,7 +301,7 @@ class BarrierOracle(Check):
             if stay.sent_away:
                 world.fail(f"{stay.call} passes, although it was sent away by a reset")
             if stay.alone_ms is not None and world.now_ms - stay.alone_ms > LOOK_MS and unhurt(world, record):
-                world.fail(f"{stay.call} passes, although somebody whom it counted on has gone long ago")
+                world.fail(f"{stay.call} passes, although a waiter that it counted on left long ago")
         if self.passed.keys() & set(calls):
             world.fail(f"some of {calls} pass again")
         self.passed |= {call: index for index, call in enumerate(calls)}

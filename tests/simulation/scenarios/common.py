@@ -100,7 +100,7 @@ def finish(world: Simulation, at_end: Callable[[], object] = lambda: None) -> No
     """Wait until all threads end, soon without faults; call ``at_end``; close the world."""
     world.run()
     if not world.faults.injected and world.done_ms > PROMPT_S * 1000:
-        world.fail(f"it took {world.done_ms / 1000:.1f} s although nothing went wrong: somebody was not woken")
+        world.fail(f"it took {world.done_ms / 1000:.1f} s without a fault: some thread was not woken")
     at_end()
     world.close()
 

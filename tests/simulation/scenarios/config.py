@@ -101,7 +101,7 @@ def look_at_the_end(world: Simulation, tolds: list[ListenerLog]) -> None:
     truth = settings(world)
     for told in tolds:
         if told.process.alive and (told.last is None or told.last.values != truth):
-            world.fail(f"{told.process.name} was told of {told.last}, and there is {truth}")
+            world.fail(f"{told.process.name} got {told.last}, but the state is {truth}")
     done, begun = len(world.history.events("changed")), len(world.history.events("changing"))
     if not done <= truth.get("a", 0) <= begun:
         world.fail(f"{done} of {begun} changes were done, and {truth} is there")

@@ -47,7 +47,7 @@ class Meetings(Check):
     def __init__(self, parties: int) -> None:
         self.parties = parties
         self.calls: dict[str, str] = {}
-        """Each znode that ever stood there, and its call: a call may stand there again in another session."""
+        """The call of each znode that ever existed: a call may be enqueued again in another session."""
         self.standing: set[str] = set()
         self.inside: tuple[str, ...] = ()
         self.came: set[str] = set()
@@ -58,7 +58,7 @@ class Meetings(Check):
         self.begun_ms: dict[str, int] = {}
         """When each call began."""
         self.deserted_ms: int | None = None
-        """Since when all who are inside are dead."""
+        """Since when all members inside are gone."""
         self.last = False
         """The last meeting has begun, to which no fault comes."""
 
@@ -79,7 +79,7 @@ class Meetings(Check):
             member = world.server.engine.tree.node(f"{PATH}/{name}")
             self.calls[name] = json.loads((member and member.data) or b"")
             if any(self.calls[other] == self.calls[name] for other in inside):
-                world.fail(f"{self.calls[name]} comes anew, and the others are inside with it")
+                world.fail(f"{self.calls[name]} enters again while its previous entry is inside")
         deserted = bool(inside) and self.standing.isdisjoint(inside)
         self.deserted_ms = (self.deserted_ms or world.now_ms) if deserted else None
         if inside != self.inside:
@@ -120,7 +120,7 @@ class Meetings(Check):
         if record.call in self.groups and not world.faults.injected:
             world.fail(f"{record.call} was let in, and was not told so")
         if record.call in [self.calls[name] for name in self.standing] and not world.faults.injected:
-            world.fail(f"{record.call} has gone, and still stands there")
+            world.fail(f"{record.call} has left, but is still enqueued")
         if self.deserted_ms is not None:
             since_ms = max(self.deserted_ms, self.begun_ms[record.call], world.faults.last_ms + PAUSE_MS)
             if world.now_ms - since_ms > LOOK_MS:
@@ -206,7 +206,7 @@ def run(world: Simulation) -> None:
         spawn(process, Member(world, process, parties, f"m{number}", patient).meet(turns))
     world.run()
     if all_patient and not world.faults.injected and world.done_ms > PROMPT_S * 1000:
-        world.fail(f"it took {world.done_ms} ms although nothing went wrong: somebody was not woken")
+        world.fail(f"it took {world.done_ms} ms without a fault: some thread was not woken")
     meet_once_more(world, meetings)
     world.close()
 

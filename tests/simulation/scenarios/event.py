@@ -98,7 +98,7 @@ async def teller(world: Simulation, process: SimProcess) -> None:
         await Run(work(world))
     said = world.server.engine.tree.node(PATH)
     if (said is not None and said.data == SET) != flag and not process.session.ended:
-        world.fail(f"the last that was told is {flag}, and it is {said and said.data!r}")
+        world.fail(f"the last requested change is {flag}, but the flag is {said and said.data!r}")
 
 
 def run(world: Simulation) -> None:

@@ -136,7 +136,7 @@ class ExternalDeleter:
         self.begun: list[str] = []
         self.is_over = False
         self.serving: dict[str, tuple[str, Task]] = {}
-        """By the names of those who began: the site, and who serves it now."""
+        """The site and its current task, by the name of the first task."""
 
     def core(self, process: SimProcess) -> TransactionCore:
         return process.local(PATH, lambda: TransactionCore(PATH, self.terms))
@@ -145,7 +145,7 @@ class ExternalDeleter:
         said = self.said.setdefault(transaction, set())
         said.add(outcome)
         if len(said) > 1:
-            self.world.fail(f"{transaction} is told to be {sorted(said)}")
+            self.world.fail(f"{transaction} is reported as {sorted(said)}")
 
     async def serve(self, site: str, process: SimProcess) -> None:
         async def prepare() -> tuple[bool, str]:
@@ -209,7 +209,7 @@ class ExternalDeleter:
                     if decision is not None:
                         self.say(decision.id, decision.outcome)
                         if asked not in (None, decision.id):
-                            self.world.fail(f"who asked for {asked} is told of {decision.id}")
+                            self.world.fail(f"a reader of {asked} got {decision.id}")
                 elif not set(await Run(core.votes())) == set(SITES):
                     self.world.fail("votes of other sites")
 
@@ -242,7 +242,7 @@ class ExternalDeleter:
             await Run(core.record())
         except MismatchError:
             if not self.sites_there() and not self.current() and not self.world.faults.injected:
-                self.world.fail("other terms are refused, and nobody is there who was told these")
+                self.world.fail("another configuration is refused although no site uses the first one")
 
     def ended(self) -> bool:
         """No further transaction is begun."""

@@ -85,7 +85,7 @@ class ListenerLog:
 
     def __call__(self, before: Members, now: Members) -> Any:
         if set(before) != self.members:
-            self.world.fail(f"{self.process.name} was told of a change from {set(before)}, and knew {self.members}")
+            self.world.fail(f"{self.process.name} got a change from {set(before)}, but had {self.members}")
         self.members = set(now)
 
 
@@ -103,7 +103,7 @@ def look_at_the_end(world: Simulation, tolds: list[ListenerLog], left: set[str],
     truth = members(world)
     for told in tolds:
         if told.process.alive and told.members != truth:
-            world.fail(f"{told.process.name} was told of {told.members}, and there are {truth}")
+            world.fail(f"{told.process.name} got {told.members}, but the members are {truth}")
     for process in world.processes.values():
         mine = set(core_of(process).mine)
         if process.alive and not mine <= truth:

@@ -90,9 +90,9 @@ class ScenarioRun:
         self.most = world.rng.choice((0, 0, 1, 2, 3))
         self.ahead = self.most != 1 and world.rng.random() < 0.4
         self.latest: dict[str, ClaimedItem] = {}
-        """Who got the item of each claim last."""
+        """The last claimant of each claim."""
         self.abandoned: dict[str, SimProcess] = {}
-        """Claims that were lost, as their worker was told; he left it at that, and nobody else has them."""
+        """Claims whose loss was reported to their worker, and that no other worker has."""
         world.checks.append(ExclusiveClaim(self.most))
 
     def core(self, process: SimProcess) -> JoinableCore:
@@ -287,7 +287,7 @@ class ScenarioRun:
         for claim, process in self.abandoned.items():
             node = tree.node(claim)
             if node is not None and process.alive and node.owner == process.session.session_id:
-                self.world.fail(f"{process.name} was told that it has lost {claim}, and has it")
+                self.world.fail(f"{process.name} was notified of the loss of {claim}, but has it")
 
     def check_order(self, left: list[Any]) -> None:
         """Check that remaining items came in order of arrival, whichever worker had them before."""

@@ -158,7 +158,7 @@ Fits = Callable[[Any, Sequence[State], int], bool]
 
 @dataclass(frozen=True)
 class ObserverCase:
-    """What is observed: the znode with the truth, how its core is created, its size, and the reads."""
+    """The observed znode, how its core is created, its size, and the reads."""
 
     run: Callable[[Simulation], None]
     core: str

@@ -184,7 +184,7 @@ class ScenarioRun:
         """A getter that gets ShutDown has seen the queue empty since: no item can have been put later."""
         left = [item for item in self.present() if item not in self.returns.restored]
         if left and self.returns in self.world.checks and not thrown_away(self.world):
-            self.world.fail(f"a getter is told that it is over, and there are {left}")
+            self.world.fail(f"a getter got ShutDown although there are {left}")
 
     async def consumer(self, process: SimProcess) -> None:
         world, core = self.world, self.core(process)

@@ -34,7 +34,7 @@ def core_of(process: SimProcess) -> RegistryCore:
 
 
 Due = dict[str, SimProcess]
-"""The entries that stand as long as this process lives: it was told so, and has done nothing to them since."""
+"""Entries that must exist while this process runs: their registration was acknowledged, and not changed since."""
 
 
 async def registrar(world: Simulation, process: SimProcess, number: int, due: Due) -> None:
@@ -107,7 +107,7 @@ async def seen_by(process: SimProcess) -> dict[str, bytes]:
 def look_at_the_end(world: Simulation, seen: dict[str, bytes], due: Due) -> None:
     waiting = [name for name in entries(world) if any(f"waiter-{name}" in task for task in sleepers(world))]
     if waiting:
-        world.fail(f"somebody waits for {waiting}, which are there")
+        world.fail(f"a thread waits for {waiting}, which exist")
     everybody_sees(world, "entries", seen_by, lambda: entries(world))
     tree = world.server.engine.tree
     folder = tree.node(PATH)

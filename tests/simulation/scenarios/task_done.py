@@ -75,9 +75,9 @@ def compare(world: Simulation, items: int) -> None:
         if dones <= puts:
             world.fail(f"{puts - dones} of {items} are not done, {due} were due of {begun}")
     if not unsure and over != max(0, begun - items):
-        world.fail(f"{over} of {begun} were told that theirs was one too many, and {items} were put")
+        world.fail(f"{over} of {begun} calls were refused as surplus, but {items} items were put")
     if due >= items and not events("joined"):
-        world.fail("all is done, and who waits for that sleeps")
+        world.fail("all is done, but a joiner still waits")
 
 
 DONES = Scenario("dones", run)

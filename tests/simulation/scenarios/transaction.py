@@ -92,7 +92,7 @@ class ScenarioRun:
         world = self.world
         try:
             if world.rng.random() < 0.1:
-                decision = await Run(core.abort(transaction, "changed his mind"))
+                decision = await Run(core.abort(transaction, "changed its mind"))
             else:
                 decision = await Run(
                     core.decide(transaction, self.terms.sites), world.rng.choice((0.0, 0.02, 1.0, QUIET_S))

@@ -114,7 +114,7 @@ class ListenerLog:
 
     def __call__(self, before: ConfigSnapshot, now: ConfigSnapshot) -> None:
         if self.last is not None and before != self.last:
-            self.world.fail(f"told of a change from {before}, and was told of {self.last}")
+            self.world.fail(f"got a change from {before}, but had {self.last}")
         if before == now:
             self.world.fail(f"told of a change from {before} to {now}")
         self.last = now
@@ -140,7 +140,7 @@ def play_settings(world: Simulation) -> None:
     check_sleepers(world)
     for process, told in listeners:
         if process.alive and told.last is not None and count_of(told.last) != truth(world) and truth(world) is not None:
-            world.fail(f"{process.name} was told of {told.last} last, and there is {truth(world)}")
+            world.fail(f"{process.name} got {told.last} last, but the state is {truth(world)}")
     world.close()
 
 
