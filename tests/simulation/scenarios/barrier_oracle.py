@@ -89,7 +89,7 @@ class BarrierOracle(Check):
         self.begun: dict[str, Any] = {}
         self.resetters: list[Record] = []
         self.stragglers = False
-        """Whether a waiter may be in doubt since the last reset. It breaks the barrier if it believes it was removed."""
+        """Whether a waiter may doubt since the last reset: it breaks the barrier if it believes it was removed."""
         self.owing: tuple[int, str] | None = None
         """Since when it should be broken, as this call was interrupted."""
         self.turns: dict[str, tuple[int, int]] = {}
