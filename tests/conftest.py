@@ -60,7 +60,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def nobodys_settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """The environment configures nothing, and the embedded server of whoever runs the tests is left alone."""
+    """Clear the environment's settings, and use no embedded server of the user who runs the tests."""
     home = tmp_path_factory.mktemp("home")
     home.chmod(0o700)
     with pytest.MonkeyPatch.context() as patch:
@@ -164,8 +164,7 @@ def namespace(request: pytest.FixtureRequest, observer: Observer) -> Iterator[st
 
 @pytest.fixture
 def nothing_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A released lock goes with its release, as with ``linger=0``: what it costs while it is kept stands in
-    test_lock_cache."""
+    """Disable caching, as ``linger=0`` does: the costs of a cached lock are in test_lock_cache."""
     monkeypatch.setenv("DISTSYNC_LINGER", "0")
 
 

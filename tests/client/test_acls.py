@@ -1,4 +1,6 @@
-"""Who may do what with what we make: with credentials nobody else may do anything, whatever kind of object it is."""
+"""Access control: with credentials, other users cannot do anything with our znodes, whatever the kind
+of object.
+"""
 
 from __future__ import annotations
 
@@ -30,14 +32,14 @@ DIGEST_OF_ALICE = make_digest_acl(*ALICE.split(":"), all=True)
 MANAGED = {"ArrayProxy", "DictProxy", "ListProxy", "NamespaceProxy", "ValueProxy"}
 """A manager makes them."""
 
-pytestmark = pytest.mark.usefixtures("nothing_kept")  # what stands there is read one by one
+pytestmark = pytest.mark.usefixtures("nothing_kept")  # the stored items are read one by one
 
 EVERY_KIND = KINDS | PROCESSES
 
 
 @pytest.fixture
 def alice(make_client: MakeClient, observer: Observer) -> Iterator[Client]:
-    """The observer sees what she sees."""
+    """A client of alice, which the observer uses too."""
     observer.kazoo.add_auth("digest", ALICE)
     made = make_client(auth=f"digest:{ALICE}")
     default_client.set_default(made)
@@ -128,13 +130,13 @@ NEEDLESS = {
     "delete": {"Counter", "Value", "Config", "Event"},
     "admin": KINDS.keys(),
 }
-#: Its site is refused; who decides waits as long for it as he wants.
+#: Its site is refused; the decider waits for it as long as it wants.
 WAITS = {"delete": {"Transaction"}}
 
 
 @pytest.mark.slow_on("zookeeper")
 @pytest.mark.parametrize("missing", NEEDLESS)
-def test_who_lacks_one_permission_is_told_so_by_every_kind_or_does_without(
+def test_client_that_lacks_one_permission_gets_an_error_or_does_without_for_every_kind(
     missing: str, alice: Client, make_client: MakeClient
 ) -> None:
     rights = {each: each != missing for each in NEEDLESS}
@@ -230,7 +232,7 @@ def test_acl_of_an_object_travels_with_it(alice: Client) -> None:
 def test_others_may_make_namespaces_beside_ours_and_take_nothing_away(
     make_client: MakeClient, observer: Observer, namespace: str
 ) -> None:
-    """Their common parent is made by who comes first."""
+    """The first client creates their common parent."""
     for user in (ALICE, BOB):
         observer.kazoo.add_auth("digest", user)
     alice = make_client(namespace=f"{namespace}/team/alice", auth=f"digest:{ALICE}")
@@ -326,7 +328,7 @@ def attempt(client: KazooClient, what: str, how: Any) -> bool:
 
 
 @pytest.mark.slow
-def test_root_and_quotas_are_open_to_who_shows_nothing(own_server: ServerProcess) -> None:
+def test_root_and_quotas_are_open_to_unauthenticated_clients(own_server: ServerProcess) -> None:
     with Client(own_server.hosts, namespace="/alice", auth=f"digest:{ALICE}") as alice:
         queue = distsync.Queue(name="q", client=alice)
         queue.put(1)
@@ -345,7 +347,7 @@ def test_root_and_quotas_are_open_to_who_shows_nothing(own_server: ServerProcess
 
 
 @pytest.mark.slow_on("zookeeper")
-def test_root_and_quotas_that_their_administrator_took_first_are_his(own_server: ServerProcess) -> None:
+def test_root_and_quotas_secured_by_their_administrator_stay_so(own_server: ServerProcess) -> None:
     his = make_digest_acl("admin", "of all", all=True)
     with user(own_server, "admin:of all") as admin:
         admin.set_acls("/zookeeper/quota", [his])

@@ -63,7 +63,7 @@ def test_it_ticks_while_anything_is_held(core: ClientRuntime) -> None:
     let_go()
 
 
-def test_it_goes_on_where_the_connection_cannot_be_made_anew(
+def test_background_thread_continues_if_the_connection_cannot_be_restored(
     core: ClientRuntime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looks: list[None] = []

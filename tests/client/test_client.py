@@ -276,7 +276,7 @@ class Unasked:
 
 
 @pytest.mark.slow
-def test_client_whose_connection_thread_died_begins_anew(proxied: Any, namespace: str) -> None:
+def test_client_whose_connection_thread_ended_reconnects(proxied: Any, namespace: str) -> None:
     loss = Loss()
     proxied.run(stand(namespace, loss))
     before = proxied.session_id
@@ -340,7 +340,7 @@ class Unwatched:
         return (await Connected()).session_id
 
 
-def test_request_bound_to_a_session_that_ended_meanwhile_fails(
+def test_request_bound_to_an_ended_session_fails(
     proxied: Client, proxy: Proxy, namespace: str, server: ServerProcess, in_thread: Callable[..., Any]
 ) -> None:
     identity = proxied._core.link._kazoo.client_id  # type: ignore[union-attr]
@@ -396,7 +396,7 @@ def test_lease_that_ran_out_is_proven_again_by_the_next_write(proxied: Client, p
     assert proxied.is_proven(session)
 
 
-def test_own_znode_deleted_by_somebody_is_a_loss(near: Client, namespace: str, observer: Observer) -> None:
+def test_own_znode_deleted_by_another_client_is_a_loss(near: Client, namespace: str, observer: Observer) -> None:
     loss = Loss()
     path = near.run(stand(namespace, loss))
     observer.kazoo.delete(path)
@@ -530,7 +530,7 @@ def test_threads_share_what_is_local_to_a_path(near: Client, in_thread: Callable
     assert in_thread(near.local, "/x", list).result() is mine
 
 
-def test_local_state_that_is_discarded_goes_with_its_znodes(near: Client, namespace: str) -> None:
+def test_discarded_local_state_is_deleted_with_its_znodes(near: Client, namespace: str) -> None:
     done: list[str] = []
 
     async def work() -> None:

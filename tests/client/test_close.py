@@ -41,7 +41,7 @@ def closed_in_time(client: Client) -> bool:
     return time.monotonic() - began < LIMIT + SLACK
 
 
-def test_close_wakes_who_waits(near: Client, in_thread: Callable[..., Any]) -> None:
+def test_close_wakes_waiters(near: Client, in_thread: Callable[..., Any]) -> None:
     waiting = [in_thread(near.run, ask(Wait(Signal()))) for _ in range(3)]
     eventually(lambda: near._core is not None and len(near._core._calls) == 3)
     assert closed_in_time(near)
@@ -50,7 +50,7 @@ def test_close_wakes_who_waits(near: Client, in_thread: Callable[..., Any]) -> N
             one.result()
 
 
-def test_close_lets_who_waits_clean_up(
+def test_close_lets_waiters_clean_up(
     near: Client, namespace: str, in_thread: Callable[..., Any], observer: Observer
 ) -> None:
     async def work() -> None:
@@ -67,7 +67,7 @@ def test_close_lets_who_waits_clean_up(
     assert observer.kazoo.exists(f"{namespace}/cleaned")
 
 
-def test_close_ends_the_session_and_what_was_held(near: Client, namespace: str, observer: Observer) -> None:
+def test_close_ends_the_session_and_its_holds(near: Client, namespace: str, observer: Observer) -> None:
     loss = Loss()
     path = near.run(stand(namespace, loss))
     assert closed_in_time(near)
@@ -76,7 +76,7 @@ def test_close_ends_the_session_and_what_was_held(near: Client, namespace: str, 
     assert (near.closed, near.state, near.session_id) == (True, "closed", None)
 
 
-def test_close_finishes_what_the_background_is_at(
+def test_close_finishes_running_background_work(
     near: Client, namespace: str, observer: Observer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Within its time, which here is enough for a slow server."""
@@ -284,7 +284,9 @@ def test_each_client_is_closed_at_the_end_whatever_the_others_do(monkeypatch: py
 
 
 def test_close_while_a_connection_is_being_made_leaves_no_socket_when_that_is_over() -> None:
-    """Nobody accepts, and the queue of who wants to be is full: an attempt lasts, and close does not wait for it."""
+    """The server does not accept, and its backlog is full: an attempt lasts, and close does not wait
+    for it.
+    """
     with ExitStack() as stack:
         server = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
         for _ in range(3):

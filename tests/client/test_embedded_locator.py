@@ -1,4 +1,6 @@
-"""A client without hosts finds or starts this user's embedded server, and starts it again when it dies."""
+"""A client without hosts finds or starts this user's embedded server, and restarts it if it was
+killed.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,7 @@ def test_first_use_starts_the_server(own: Client) -> None:
     assert "embedded" in repr(own)
 
 
-def test_server_that_is_started_is_told_no_secret_of_its_clients(own: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_started_server_gets_no_secret_of_its_clients(own: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("AUTH", "AUTHKEY", "AUTHKEYS_ACCEPTED", "TLS_KEY_PASSWORD"):
         monkeypatch.setenv(f"DISTSYNC_{name}", "digest:me:sesame")
     own.run(ask(Exists("/")))
@@ -68,7 +70,7 @@ def test_server_that_was_killed_is_started_again_with_its_data(own: Client, in_t
     own.run(ask(Create("/kept", b"x")))
     waiting = in_thread(own.run, ask(Wait(Signal(), limit=0.5)))
     kill_server()
-    assert own.run(read(GetData("/kept"))).data == b"x"  # asked again if it was under way when the server died
+    assert own.run(read(GetData("/kept"))).data == b"x"  # sent again if it was outstanding when the server was killed
     waiting.result()
 
 
@@ -77,16 +79,16 @@ def test_server_that_cannot_be_looked_for_or_connected_to_is_the_callers_error_a
     own: Client, monkeypatch: pytest.MonkeyPatch, kind: type[Any], method: str
 ) -> None:
     def fails(*args: Any) -> None:
-        raise OSError("there is none to be had")
+        raise OSError("none is available")
 
     with monkeypatch.context() as patch:
         patch.setattr(kind, method, fails)
-        with pytest.raises(OSError, match="none to be had"):
+        with pytest.raises(OSError, match="none is available"):
             own.sync(timeout=PATIENCE)
     own.sync(timeout=PATIENCE)
 
 
-def test_server_that_died_is_started_again_though_there_was_no_thread_to_look_for_it_at_first(
+def test_dead_server_is_started_again_even_if_no_thread_was_available_at_first(
     own: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own.sync()
@@ -133,11 +135,11 @@ def test_server_that_was_not_found_is_looked_for_again_though_there_was_no_threa
     own.sync(timeout=PATIENCE)
 
 
-def test_another_program_on_the_port_of_a_server_that_died_learns_no_secret(own: Client) -> None:
+def test_other_program_on_the_port_of_a_dead_server_gets_no_secret(own: Client) -> None:
     own.run(ask(Create("/kept", b"x")))
     address = find()
     assert address is not None
-    with FileLock(state_folder() / "start.lock"):  # nobody starts it again meanwhile
+    with FileLock(state_folder() / "start.lock"):  # no client restarts it in between
         kill_server()
         with socket.socket() as stranger:
             stranger.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -197,7 +197,7 @@ def test_requests_for_which_the_socket_has_no_room_are_sent_when_it_has(
 def test_large_requests_and_large_answers_pass_each_other(
     make_client: Callable[..., Any], relay: Relay, namespace: str
 ) -> None:
-    """Neither end reads more before the other has taken what it sends: who writes has to read."""
+    """Neither end reads more before the other has taken what it sends: a writer has to read."""
     client = make_client(hosts=relay.hosts, session_timeout=4.0)
     large = f"{namespace}/large"
     client.run(ask(Together(Create(namespace), Create(large, LARGE))))

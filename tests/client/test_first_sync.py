@@ -20,7 +20,7 @@ from distsync.testing.faulty_proxy import Proxy
 
 
 class Listener(proxies._DropRule):
-    """A trap that writes down each request, and catches as many syncs as it is told."""
+    """A trap that records each request, and catches this many syncs."""
 
     def __init__(self, syncs_to_catch: int = 0) -> None:
         super().__init__(None, None, before=True)
@@ -40,7 +40,7 @@ MakeListening = Callable[..., tuple[Client, Listener]]
 
 @pytest.fixture
 def listening(make_client: Callable[..., Client], proxy: Proxy) -> MakeListening:
-    """A client behind the proxy, not connected yet, and who hears what it asks."""
+    """A client behind the proxy, not connected yet, and a record of its requests."""
 
     def make(syncs_to_catch: int = 0) -> tuple[Client, Listener]:
         proxy._trap = listener = Listener(syncs_to_catch)

@@ -156,7 +156,7 @@ def test_client_closed_before_the_fork_is_closed_in_the_child(near: Client) -> N
 
 
 class Crowded(weakref.WeakSet[Any]):
-    """Another thread adds to it while somebody looks, once."""
+    """A collection to which another thread adds during the first iteration."""
 
     def __init__(self, things: Iterable[Any], late: Any) -> None:
         super().__init__(things)
@@ -170,7 +170,7 @@ class Crowded(weakref.WeakSet[Any]):
 
 
 class Told:
-    """What was made here, or a client."""
+    """An object that records its notification; or a client."""
 
     told = False
 
@@ -189,7 +189,7 @@ class Told:
     ],
     ids=["before the fork", "in the child", "at the end"],
 )
-def test_all_are_told_though_another_thread_makes_one_more(
+def test_all_are_notified_even_if_another_thread_adds_one(
     monkeypatch: pytest.MonkeyPatch, name: str, happens: Callable[[], None]
 ) -> None:
     everybody = [Told() for _ in range(3)]

@@ -100,23 +100,23 @@ print(first.empty(), second.empty())
 
 @pytest.mark.slow_on("zookeeper")
 def test_greenlets_wait_for_other_processes(client: Client, shells: Shells, server: ServerProcess) -> None:
-    """And the main one goes on meanwhile."""
+    """The main greenlet continues at the same time."""
     work = """
 waiting = [gevent.spawn(Event(name="e").wait), gevent.spawn(Queue(name="q").get), gevent.spawn(Lock(name="l").acquire)]
-Queue(name="back").put("I go on")
+Queue(name="back").put("I continue")
 print([one.get() for one in waiting])
 """
     with Lock(name="l"):
         before = watches(server)
         running = shells.start("-c", PATCHED + work)
-        assert Queue(name="back").get(timeout=6 * PATIENCE) == "I go on"
+        assert Queue(name="back").get(timeout=6 * PATIENCE) == "I continue"
         eventually(lambda: watches(server) >= before + 3, "they do not wait", 6 * PATIENCE)
         Event(name="e").set()
         Queue(name="q").put("an item")
     assert printed(running) == "[True, 'an item', True]\n"
 
 
-def test_all_who_wait_for_a_condition_or_at_a_barrier_go_on(shells: Shells) -> None:
+def test_all_waiters_of_a_condition_or_barrier_continue(shells: Shells) -> None:
     work = """
 condition, barrier = Condition(name="c"), Barrier(4, name="b")
 there = 0
@@ -143,7 +143,7 @@ notifier.join()
 
 
 @pytest.mark.slow
-def test_time_outs_end_in_time_and_others_run_meanwhile(client: Client, shells: Shells) -> None:
+def test_timeouts_end_in_time_while_others_run(client: Client, shells: Shells) -> None:
     work = f"""
 def empty(timeout):
     try:
@@ -189,9 +189,7 @@ print(waiting[1].get())
 
 
 @pytest.mark.slow_on("zookeeper")
-def test_connection_that_breaks_is_made_anew(
-    client: Client, shells: Shells, proxy: Proxy, server: ServerProcess
-) -> None:
+def test_broken_connection_is_restored(client: Client, shells: Shells, proxy: Proxy, server: ServerProcess) -> None:
     work = """
 lock = Lock(name="l")
 lock.acquire()
@@ -221,7 +219,7 @@ print(Queue(name="q").get(), lock.client.session_id == session, lock.held)
 def test_greenlet_that_is_ended_while_it_waits_leaves_nothing(
     client: Client, shells: Shells, end: str, error: str
 ) -> None:
-    """Neither in the line for the lock nor in that for items; who comes next is served."""
+    """Neither in the queue for the lock nor in that for items; the next waiter is served."""
     work = f"""
 import os, signal
 

@@ -1,4 +1,6 @@
-"""Who a client is, by each scheme that ZooKeeper knows, and whom it talks to: real servers, real certificates."""
+"""Identities by each scheme that ZooKeeper knows, and the identity of the server: real servers, real
+certificates.
+"""
 
 from __future__ import annotations
 
@@ -68,7 +70,7 @@ def sasl(server_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 @pytest.fixture(scope="module")
 def strict(server_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """Who has not said who he is by SASL may do nothing."""
+    """A server on which a client may do nothing before it authenticates by SASL."""
     made = knowing_users(server_kind, tmp_path_factory.mktemp("strict"), USERS, required=True)
     made.start()
     yield made
@@ -236,7 +238,7 @@ def test_server_that_wants_to_know_who_it_is_says_so_at_once(strict: ServerProce
 
 
 @pytest.mark.slow_on("zookeeper")
-def test_password_by_sasl_is_told_nowhere(sasl: ServerProcess, caplog: pytest.LogCaptureFixture) -> None:
+def test_sasl_password_appears_nowhere(sasl: ServerProcess, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(1), caplog.at_level(1, "distsync"):
         with Client(sasl.hosts, auth="sasl:alice:a-secret") as mine, Lock(name="told", client=mine):
             told = [repr(mine), repr(mine.settings), repr(mine._core), *map(repr, _tree(mine, mine.namespace))]
@@ -254,7 +256,7 @@ def test_password_by_sasl_is_told_nowhere(sasl: ServerProcess, caplog: pytest.Lo
 
 @pytest.fixture(params=["x509", "sasl"])
 def users(request: pytest.FixtureRequest, mutual: Any, sasl: Any, certificates: Certificates) -> tuple[Any, Any, Any]:
-    """How each of two users connects, and who the first one is."""
+    """How each of two users connects, and the identity of the first one."""
     if request.param == "sasl":
         made = [partial(Client, sasl.hosts, auth=f"sasl:{user}:{password}") for user, password in USERS.items()]
         return *made, Id("sasl", "alice")  # type: ignore[return-value]

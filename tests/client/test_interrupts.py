@@ -27,8 +27,9 @@ pytestmark = pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:R
 
 @contextmanager
 def interrupts(after: float, again: float) -> Iterator[None]:
-    """KeyboardInterrupt ``after`` so many seconds, and ``again`` every so many, in whatever line runs then, if that
-    is a line of a call of a client; swallowed at the end of the block."""
+    """Raise KeyboardInterrupt ``after`` a time, and ``again`` periodically, in the line that runs
+    then, if it belongs to a call of a client; swallow it at the end of the block.
+    """
     before = signal.signal(signal.SIGALRM, interrupt)
     signal.setitimer(signal.ITIMER_REAL, after, again)
     try:

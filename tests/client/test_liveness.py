@@ -55,7 +55,7 @@ def states(client: Client) -> list[str]:
 
 
 @pytest.mark.slow_on("zookeeper")
-def test_each_change_is_told_once_to_listeners_and_to_the_log(
+def test_each_change_is_reported_once_to_listeners_and_log(
     near: Client, proxy: Proxy, heard: Callable[[str], list[str]]
 ) -> None:
     assert near.state == "connecting"
@@ -98,7 +98,7 @@ def test_session_that_expires_is_lost(near: Client) -> None:
 
 
 @pytest.mark.slow_on("zookeeper")
-def test_what_is_told_last_is_the_state_though_two_threads_tell_at_once(
+def test_last_reported_state_is_current_even_if_two_threads_report_at_once(
     near: Client, monkeypatch: pytest.MonkeyPatch, heard: Callable[[str], list[str]]
 ) -> None:
     seen = states(near)
@@ -122,7 +122,7 @@ def test_what_is_told_last_is_the_state_though_two_threads_tell_at_once(
 
 
 @pytest.mark.slow_on("zookeeper")
-def test_who_waits_for_a_change_is_woken_though_two_threads_tell_at_once(
+def test_waiter_for_a_change_is_woken_even_if_two_threads_report_at_once(
     near: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     near.sync()
@@ -144,7 +144,7 @@ def test_who_waits_for_a_change_is_woken_though_two_threads_tell_at_once(
 
 
 @pytest.mark.slow_on("zookeeper")
-def test_listener_that_has_left_hears_nothing(near: Client) -> None:
+def test_removed_listener_is_not_called(near: Client) -> None:
     heard: list[str] = []
     near.on_state(heard.append)
     near.off_state(heard.append)
@@ -156,7 +156,7 @@ def test_listener_that_has_left_hears_nothing(near: Client) -> None:
 
 
 @pytest.mark.slow_on("zookeeper")
-def test_what_is_held_is_lost_before_the_state_says_so(near: Client, proxy: Proxy) -> None:
+def test_holds_are_lost_before_the_state_is_reported(near: Client, proxy: Proxy) -> None:
     lock = Lock(name="a", client=near)
     lock.acquire()
     held_when: list[tuple[str, bool]] = []
@@ -184,7 +184,7 @@ CONTENDED: dict[str, Callable[[Client], Any]] = {
 
 @pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("kind", CONTENDED)
-def test_long_wait_says_what_for_and_who_has_it(
+def test_long_wait_logs_the_object_and_its_holder(
     kind: str, client: Client, make_client: MakeClient, heard: Callable[[str], list[str]]
 ) -> None:
     """The one who has it, not the one ahead in line, who waits too."""
@@ -205,7 +205,7 @@ def test_long_wait_says_what_for_and_who_has_it(
 
 
 @pytest.mark.usefixtures("impatient")
-def test_wait_without_an_owner_says_what_for(client: Client, heard: Callable[[str], list[str]]) -> None:
+def test_long_wait_without_a_holder_logs_the_object(client: Client, heard: Callable[[str], list[str]]) -> None:
     queue = Queue(name="q")
     getting = waits(client, queue.get)
     eventually(lambda: heard("wait"))
@@ -215,7 +215,7 @@ def test_wait_without_an_owner_says_what_for(client: Client, heard: Callable[[st
 
 
 @pytest.mark.usefixtures("impatient")
-def test_wait_for_a_connection_says_so(near: Client, proxy: Proxy, heard: Callable[[str], list[str]]) -> None:
+def test_long_wait_for_a_connection_is_logged(near: Client, proxy: Proxy, heard: Callable[[str], list[str]]) -> None:
     near.sync()
     proxy.refuse()
     eventually(lambda: near.state != "connected")
@@ -257,7 +257,7 @@ def test_each_line_costs_one_read_and_many_threads_share_it(
 
 @pytest.mark.slow_on("zookeeper")
 @pytest.mark.usefixtures("impatient")
-def test_nobody_listens_nothing_is_asked(client: Client, make_client: MakeClient) -> None:
+def test_no_request_is_sent_without_a_listener(client: Client, make_client: MakeClient) -> None:
     second = make_client()
     with Lock(name="a", client=client):
         waiting = waits(second, Lock(name="a", client=second).acquire, True, 20 * UNIT)
@@ -268,7 +268,7 @@ def test_nobody_listens_nothing_is_asked(client: Client, make_client: MakeClient
 
 @pytest.mark.slow_on("zookeeper")
 @pytest.mark.usefixtures("impatient")
-def test_deadline_is_kept_though_the_server_stands_still_when_it_is_to_tell(
+def test_deadline_is_kept_even_if_the_server_hangs_during_the_report(
     own_server: ServerProcess, heard: Callable[[str], list[str]]
 ) -> None:
     with (

@@ -22,7 +22,7 @@ async def stand(loss: Loss) -> None:
 
 
 @pytest.mark.slow
-def test_client_begins_anew_on_a_server_whose_data_were_lost(own_server: ServerProcess) -> None:
+def test_client_starts_a_new_session_on_a_server_that_lost_its_data(own_server: ServerProcess) -> None:
     with Client(own_server.hosts, session_timeout=1.0) as client:
         loss = Loss()
         client.run(stand(loss))

@@ -1,4 +1,6 @@
-"""A process has one connection, whatever it uses; and a server that takes no more of them says so to who comes late."""
+"""A process has one connection, whatever it uses; a server with a connection limit reports it to
+further clients.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +61,9 @@ def connections(server: ServerProcess) -> int:
 
 @pytest.mark.slow_on("zookeeper")
 def test_process_with_objects_of_all_kinds_in_many_threads_has_one_connection(own_server: ServerProcess) -> None:
-    """Most are held, or waited for, when the connections are counted; none was told which client to use."""
+    """Most objects are held, or waited for, when the connections are counted; none has an explicit
+    client.
+    """
     before, there, counted = connections(own_server), Barrier(THREADS + 1), Barrier(THREADS + 1)
 
     def use(kinds: list[str]) -> None:
@@ -86,7 +90,7 @@ def test_process_with_objects_of_all_kinds_in_many_threads_has_one_connection(ow
 
 
 @pytest.mark.slow
-def test_who_is_one_too_many_is_told_so_and_goes_on_when_there_is_room(narrow: ServerProcess) -> None:
+def test_client_above_the_connection_limit_gets_an_error_and_connects_when_there_is_room(narrow: ServerProcess) -> None:
     with Client(narrow.hosts) as first, Client(narrow.hosts, connect_timeout=6 * PATIENCE) as waits:
         lock = Lock(name="l", client=first)
         lock.acquire()

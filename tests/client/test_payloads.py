@@ -1,4 +1,6 @@
-"""What objects carry, whoever wrote it: nothing is unpickled before it is proved to be ours and meant for here."""
+"""Payloads from any client: nothing is unpickled before it is proven to be ours and meant for this
+object.
+"""
 
 from __future__ import annotations
 
@@ -136,11 +138,11 @@ def filled(kind: str, name: str) -> Any:
     return obj if kind == "Transaction" else CARRIERS[kind].make(name=name)
 
 
-@pytest.mark.own_state  # what was refused stays, for somebody to look at, where it is not got out by reading
+@pytest.mark.own_state  # refused payloads stay for inspection unless reading removes them
 @pytest.mark.usefixtures("nothing_ran")
 @pytest.mark.parametrize("key", [None, OTHER_KEY], ids=["unsigned", "another key"])
 @each_carrier
-def test_what_others_wrote_is_refused_and_not_decoded(
+def test_payload_of_another_client_is_refused_undecoded(
     kind: str, key: bytes | None, ours: Client, observer: Observer, namespace: str
 ) -> None:
     obj = filled(kind, "a")
@@ -152,7 +154,7 @@ def test_what_others_wrote_is_refused_and_not_decoded(
 
 @pytest.mark.own_state  # as above
 @each_carrier
-def test_what_was_signed_for_another_object_is_refused(
+def test_payload_signed_for_another_object_is_refused(
     kind: str, ours: Client, observer: Observer, namespace: str
 ) -> None:
     _, obj = filled(kind, "a"), filled(kind, "b")

@@ -1,4 +1,4 @@
-"""Who waits for an answer reads it himself: nothing else is lost by it, nor by an interrupt in the midst of it."""
+"""Callers that read their own reply: no other reply is lost by it, nor by an interrupt."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def given_by_connection_thread(wire: FastKazooConnection) -> list[int]:
     return given
 
 
-def test_who_waits_for_one_answer_after_the_other_reads_most_of_them(near: Any, namespace: str) -> None:
+def test_caller_that_waits_for_one_reply_at_a_time_reads_most_of_them(near: Any, namespace: str) -> None:
     given = given_by_connection_thread(wire_of(near))
     for _ in range(CALLS):
         assert near.run(ask(GetData(namespace))).data == b""
@@ -74,7 +74,7 @@ def test_answers_that_come_together_are_given_each_to_its_own(near: Any, namespa
         assert written.version == n + 1
 
 
-def test_event_that_a_caller_finds_before_his_answer_is_told(near: Any, namespace: str) -> None:
+def test_event_that_a_caller_reads_before_its_reply_is_delivered(near: Any, namespace: str) -> None:
     for n in range(CALLS // 4):
         watch = Watch()
         near.run(ask(GetData(namespace, watch)))
@@ -82,7 +82,7 @@ def test_event_that_a_caller_finds_before_his_answer_is_told(near: Any, namespac
         assert near.run(ask(Wait(watch, limit=PATIENCE))) is WakeReason.SIGNAL
 
 
-def test_event_after_the_callers_last_answer_is_told(
+def test_event_after_the_callers_last_reply_is_delivered(
     near: Any, make_client: Callable[..., Any], namespace: str
 ) -> None:
     other = make_client()
@@ -133,7 +133,7 @@ def test_answer_that_a_caller_has_left_comes_before_the_end_of_the_connection(
     relay.close()
 
 
-def test_lease_that_ran_out_before_its_caller_reads_is_told(near: Any, namespace: str) -> None:
+def test_lease_that_ran_out_before_its_caller_reads_is_reported(near: Any, namespace: str) -> None:
     """As of a process that was stopped: what it held is lost, though the answer proves that the session lives."""
     for n in range(CALLS // 10):
         lock = Lock(client=near, name="lease")
@@ -147,7 +147,7 @@ def test_lease_that_ran_out_before_its_caller_reads_is_told(near: Any, namespace
             lock.release()
 
 
-def test_who_asks_as_the_client_is_closed_is_not_told_of_its_sockets(near: Any, namespace: str) -> None:
+def test_caller_during_close_gets_no_error_about_sockets(near: Any, namespace: str) -> None:
     wire = wire_of(near)
     near.run(ask(GetData(namespace)))
     near.close()

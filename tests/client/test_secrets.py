@@ -1,4 +1,4 @@
-"""Secrets are told to nobody: not by logs, reprs, errors, znodes, the server's log or the list of processes."""
+"""Secrets do not appear in logs, reprs, errors, znodes, the server's log or the list of processes."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def spellings(password: bytes) -> list[str]:
 
 
 def processes() -> Iterator[str]:
-    """What the system tells everybody of our children."""
+    """What the system shows all users about our children."""
     for pid in children():
         yield command_of(pid)
 
@@ -66,7 +66,7 @@ def chain(error: BaseException | None) -> Iterator[str]:
 
 
 @pytest.mark.slow_on("zookeeper")
-def test_no_secret_is_told_whatever_is_done(
+def test_no_secret_appears_in_any_output(
     careful: Client,
     talkative: pytest.LogCaptureFixture,
     observer: Observer,
@@ -81,7 +81,7 @@ def test_no_secret_is_told_whatever_is_done(
         told += list(processes())
         for path, data in observer.contents(namespace).items():
             told += [path, repr(data)]
-        proxy.cut()  # the session is shown anew, and who we are
+        proxy.cut()  # the session is attached and authenticated again
         assert Lock(name="after", client=careful).acquire(timeout=20)
         Lock(name="after", client=careful).release()
         hidden += spellings(session_password(careful))
@@ -103,7 +103,7 @@ def test_pickles_of_objects_name_no_secret(careful: Client) -> None:
     assert SECRET.encode() not in pickle.dumps([Lock(name="a", client=careful), Queue(name="b")])
 
 
-def test_errors_tell_no_secret(careful: Client, make_client: MakeClient, observer: Observer, namespace: str) -> None:
+def test_errors_contain_no_secret(careful: Client, make_client: MakeClient, observer: Observer, namespace: str) -> None:
     told: list[str] = []
 
     def attempt(what: Callable[[], Any]) -> None:

@@ -44,7 +44,7 @@ def brief(server_kind: str, tmp_path: Path) -> Iterator[ServerProcess]:
     made.kill()
 
 
-def test_by_itself_it_is_from_10_to_15_seconds() -> None:
+def test_default_session_timeout_is_10_to_15_seconds() -> None:
     assert 10 <= read_settings({}).session_timeout <= 15
 
 
@@ -69,7 +69,7 @@ def test_client_shows_what_the_server_has_granted(make_client: MakeClient, asked
 
 
 @pytest.mark.slow
-def test_what_is_held_lives_and_is_lost_by_the_time_out_that_the_server_has_granted(brief: ServerProcess) -> None:
+def test_holds_live_and_are_lost_by_the_timeout_granted_by_the_server(brief: ServerProcess) -> None:
     """By the one that was asked for there would be neither a beat nor a loss within an hour."""
     with Proxy(brief.hosts) as proxy, Client(proxy.hosts, session_timeout=HOUR) as client:
         lock = Lock(name="l", client=client)
@@ -78,5 +78,5 @@ def test_what_is_held_lives_and_is_lost_by_the_time_out_that_the_server_has_gran
         assert not Event(name="e", client=client).wait(0.75 * GRANTED_S)
         assert lock.held
         proxy.blackhole()
-        eventually(lambda: not lock.held, "its lease goes on")
+        eventually(lambda: not lock.held, "its lease continues")
         proxy.heal()

@@ -70,7 +70,7 @@ def test_paths_that_nobody_waits_for_are_swept_out() -> None:
     assert len(table._signals) <= SWEEP_EVERY + 1
 
 
-def test_sweep_that_meets_a_disconnect_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sweep_continues_after_a_disconnect(monkeypatch: pytest.MonkeyPatch) -> None:
     """All fire, in another thread, while this one looks who is still waited for."""
     table, waiting = WatchTable(), watch_table._waiting
     kept = [Watch() for _ in range(3)]
@@ -101,7 +101,7 @@ def test_many_timed_waits_leave_one_watch_on_the_server(near: Client, namespace:
     assert len(near._core.link.watches) == 0
 
 
-def test_change_wakes_all_who_wait_in_all_threads(
+def test_change_wakes_all_waiters_in_all_threads(
     near: Client, namespace: str, observer: Observer, in_thread: Callable[..., Any]
 ) -> None:
     async def wait() -> WakeReason:

@@ -25,7 +25,7 @@ async def gone(path: str) -> None:
     await Delete(path)
 
 
-def test_client_is_the_default_one_and_stands_in_the_namespace(client: Any, namespace: str) -> None:
+def test_client_is_the_default_one_and_uses_the_namespace(client: Any, namespace: str) -> None:
     assert default.default_client() is client
     assert client.namespace == namespace
 

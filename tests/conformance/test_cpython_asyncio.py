@@ -72,13 +72,13 @@ if sys.version_info < (3, 11):
     }
 
 NOT_HERE = {
-    "EventTests.test_wait": "wants who comes after set() to go on before those who are woken by it: here either may",
-    "ConditionTests.test_ambiguous_loops": "sets _loop, and waits for ever; here a call is bound to its own loop",
-    "SemaphoreTests.test_acquire_fifo_order_2": "two permits are free for two who wait: either may hear of his first",
+    "EventTests.test_wait": "expects a waiter after set() to continue before those woken by it; here either may",
+    "ConditionTests.test_ambiguous_loops": "sets _loop, and waits forever; here a call is bound to its own loop",
+    "SemaphoreTests.test_acquire_fifo_order_2": "two permits are free for two waiters: either may get its own first",
     "BarrierTests.test_reset_barrier_when_tasks_half_draining_half_blocking": DRAINING,
     "BarrierTests.test_reset_barrier_while_tasks_draining": DRAINING,
 }
-"""Tests that may wait for ever here, or whose outcome depends on who is faster, each with its reason."""
+"""Tests that may wait forever here, or whose outcome depends on timing, each with its reason."""
 
 if sys.version_info < (3, 11):
     NOT_HERE["QueueGetTests.test_get_cancelled"] = "asks when a timer began, by a clock that stands while we wait"

@@ -44,7 +44,7 @@ FEWER = {
     "test_many_threads": (10000, 1000),
     "test_many_threads_nonblock": (10000, 1000),
 }
-"""Methods that put so many items, each in a transaction of its own, that over a network one takes minutes; and for the
+"""Methods that put many items, each in a transaction of its own, which take minutes over a network; and for the
 queues that are not FIFO, the first one puts more than one znode may list. On distsync they put the second number
 instead. DISTSYNC_TEST_MANY=1 leaves FIFO queues the first."""
 

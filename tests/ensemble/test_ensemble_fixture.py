@@ -1,4 +1,4 @@
-"""The fixture ``distsync_ensemble``, as somebody meets it whose project only installs distsync and pytest."""
+"""The fixture ``distsync_ensemble``, in a project that only installs distsync and pytest."""
 
 from __future__ import annotations
 

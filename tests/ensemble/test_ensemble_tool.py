@@ -53,7 +53,7 @@ def test_each_server_has_its_role(big: Ensemble, connected: MakeClient) -> None:
 
 
 @pytest.mark.slow("an ensemble")
-def test_leader_is_killed_and_another_one_leads_whom_it_follows(big: Ensemble, connected: MakeClient) -> None:
+def test_killed_leader_follows_its_successor_after_a_restart(big: Ensemble, connected: MakeClient) -> None:
     client = connected(big.hosts)
     lock_works(client)
     first = big.leader()
@@ -82,7 +82,7 @@ def test_leader_cut_off_from_the_others_is_replaced(big: Ensemble, connected: Ma
 
 
 @pytest.mark.slow("an ensemble")
-def test_a_minority_serves_nobody_until_it_is_healed(big: Ensemble, connected: MakeClient) -> None:
+def test_minority_serves_no_client_until_it_is_healed(big: Ensemble, connected: MakeClient) -> None:
     few, many = big.participants[:1], [*big.participants[1:], *big.observers]
     big.partition(few, many, silent=False)
     big.wait_until_serving(*many)
@@ -93,7 +93,7 @@ def test_a_minority_serves_nobody_until_it_is_healed(big: Ensemble, connected: M
 
 
 @pytest.mark.slow("an ensemble")
-def test_paused_server_says_nothing_and_goes_on(small: Ensemble, connected: MakeClient) -> None:
+def test_paused_server_does_not_answer_until_resumed(small: Ensemble, connected: MakeClient) -> None:
     server = small.observers[0]
     with server.paused():
         assert (server.running, server.status().role) == (False, Role.UNREACHABLE)
@@ -113,7 +113,7 @@ def test_restarts_one_after_the_other_keep_session_and_lock(small: Ensemble, con
 
 
 @pytest.mark.slow("an ensemble")
-def test_all_die_and_come_back_with_what_they_had(small: Ensemble, connected: MakeClient) -> None:
+def test_all_servers_are_killed_and_restart_with_their_data(small: Ensemble, connected: MakeClient) -> None:
     client = connected(small.hosts, session_timeout=30.0)
     Event(name="set", client=client).set()
     small.kill()
@@ -156,7 +156,7 @@ def test_session_is_expired(small: Ensemble, connected: MakeClient) -> None:
 
 
 @pytest.mark.slow("an ensemble")
-def test_reply_is_dropped_and_the_call_goes_on(small: Ensemble, connected: MakeClient) -> None:
+def test_call_continues_after_a_dropped_reply(small: Ensemble, connected: MakeClient) -> None:
     client = connected(small.servers[0].hosts)
     client.sync()
     dropped = small.servers[0].drop_next_reply(OpCode.CREATE2, client)
@@ -263,5 +263,5 @@ def test_nothing_works_before_the_start() -> None:
         Ensemble(0)
 
 
-def test_guardian_knows_who_is_left() -> None:
+def test_guard_knows_the_remaining_processes() -> None:
     assert list(guard(["+1", "+2\n", "-1\n", "+3", "-9"])) == [2, 3]

@@ -1,7 +1,8 @@
-"""The tests of ZooKeeper's guide to Observers, through our objects: what observers pass on, and what they never decide.
+"""The tests of ZooKeeper's guide to Observers, with our objects: what observers forward, and what they
+never decide.
 
-Contenders stand on the leader, on followers and on observers; servers die meanwhile. Source: Observers, Review Guide:
-testObserver, testSingleObserver, testObserversHammer.
+Contenders use the leader, followers and observers; servers are killed in between. Source:
+Observers, Review Guide: testObserver, testSingleObserver, testObserversHammer.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ def test_what_is_done_through_an_observer_is_seen_through_all_others(big: Ensemb
 
 
 @pytest.mark.slow("an ensemble")
-def test_looks_that_must_be_fresh_are_so_on_a_server_that_lags(big: Ensemble, connected: MakeClient) -> None:
+def test_synced_reads_are_current_on_a_lagging_server(big: Ensemble, connected: MakeClient) -> None:
     lagging = big.observers[1]
     writer = Config(name="c", client=connected(big.wait_for_leader().hosts))
     reader = Config(name="c", client=connected(lagging.hosts, session_timeout=LONG_SESSION_S))
@@ -74,9 +75,7 @@ def test_looks_that_must_be_fresh_are_so_on_a_server_that_lags(big: Ensemble, co
 
 
 @pytest.mark.slow("an ensemble")
-def test_calls_wait_keep_their_deadlines_and_go_on_while_the_quorum_is_lost(
-    small: Ensemble, connected: MakeClient
-) -> None:
+def test_calls_wait_and_keep_their_deadlines_while_the_quorum_is_lost(small: Ensemble, connected: MakeClient) -> None:
     (observer,), follower = small.observers, small.followers()[0]
     client = connected(observer.hosts, session_timeout=LONG_SESSION_S)
     items: Queue[int] = Queue(name="items", client=client)
@@ -161,8 +160,11 @@ def by_number(items: list[tuple[int, int]]) -> dict[int, list[int]]:
 
 
 def tree(server: EnsembleServer, top: str) -> dict[str, object]:
-    """Each znode as this server has it: data and stat. One that loses its leader for a moment, on a slow machine, hangs
-    up on everybody; then it is read from the beginning."""
+    """Return each znode as this server has it: data and stat.
+
+    On a slow machine a server that loses its leader for a moment closes all connections; then the
+    tree is read again.
+    """
     until = time.monotonic() + MINUTE
     while True:
         try:
@@ -193,7 +195,7 @@ def read_tree(server: EnsembleServer, top: str) -> dict[str, object]:
 # ---- contenders on leader, follower and observer
 
 
-def test_one_at_a_time_holds_a_lock_wherever_it_stands(big: Ensemble, connected: MakeClient) -> None:
+def test_lock_has_one_holder_on_any_server(big: Ensemble, connected: MakeClient) -> None:
     inside: list[int] = []
     tokens: list[int] = []
 
@@ -212,7 +214,7 @@ def test_one_at_a_time_holds_a_lock_wherever_it_stands(big: Ensemble, connected:
 
 
 @pytest.mark.slow("an ensemble")
-def test_parties_of_a_barrier_meet_wherever_they_stand(big: Ensemble, connected: MakeClient) -> None:
+def test_parties_of_a_barrier_meet_on_any_server(big: Ensemble, connected: MakeClient) -> None:
     servers = everywhere(big)
     barriers = [Barrier(3, name="b", client=connected(server.hosts)) for server in servers]
     for _ in range(5):
@@ -220,7 +222,7 @@ def test_parties_of_a_barrier_meet_wherever_they_stand(big: Ensemble, connected:
 
 
 @pytest.mark.slow("an ensemble")
-def test_leader_of_an_election_dies_with_its_server_and_another_one_leads(big: Ensemble, connected: MakeClient) -> None:
+def test_next_candidate_leads_after_the_leader_and_its_server_were_killed(big: Ensemble, connected: MakeClient) -> None:
     elections = [Election(number, name="e", client=connected(s.hosts)) for number, s in enumerate(everywhere(big))]
     assert elections[2].acquire()
     standing = [Running(each.acquire) for each in elections[:2]]
@@ -240,7 +242,7 @@ def test_leader_of_an_election_dies_with_its_server_and_another_one_leads(big: E
     next(each for each in elections[:2] if each is not now).release()
 
 
-def test_items_go_from_observer_to_follower_in_order_while_the_leader_dies(
+def test_items_pass_from_observer_to_follower_in_order_while_the_leader_is_killed(
     big: Ensemble, connected: MakeClient
 ) -> None:
     leader, follower, observer = everywhere(big)

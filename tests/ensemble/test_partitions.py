@@ -1,4 +1,4 @@
-"""A client that stands on a server which its ensemble has lost, and which answers all the same."""
+"""A client connected to a server that its ensemble has lost, and that still answers."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_held_is_false_before_another_holds_though_a_leader_that_was_replaced_an
     bystander = Link(leader.client_port)
     bystander.greet()
     patient.isolate(leader)
-    for one in followers:  # they forget whom they followed
+    for one in followers:  # they forget their leader
         one.kill()
     for one in followers:
         one.start()

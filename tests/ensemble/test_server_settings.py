@@ -75,7 +75,7 @@ def figure(server: EnsembleServer, name: str) -> int:
 
 
 @pytest.mark.slow("an ensemble")
-def test_read_only_server_serves_nobody_of_ours_and_calls_go_on_when_the_quorum_is_back(
+def test_read_only_server_is_not_used_and_calls_continue_when_the_quorum_is_back(
     tuned: Ensemble, connected: MakeClient
 ) -> None:
     leader, follower, other = tuned.wait_for_leader(), *tuned.followers()
@@ -119,7 +119,7 @@ def test_read_only_server_serves_nobody_of_ours_and_calls_go_on_when_the_quorum_
 
 
 @pytest.mark.slow("an ensemble")
-def test_nobody_can_ask_for_a_read_only_server(tuned: Ensemble) -> None:
+def test_read_only_server_cannot_be_requested(tuned: Ensemble) -> None:
     with pytest.raises(TypeError, match="unknown setting read_only"):
         Client(tuned.hosts, read_only=True)
 
@@ -163,7 +163,7 @@ def test_local_session_that_stays_local_says_what_to_do(unupgradable: Ensemble, 
 
 
 @pytest.mark.slow("an ensemble")
-def test_quota_that_is_used_up_leaves_nothing_half_done(tuned: Ensemble, connected: MakeClient) -> None:
+def test_exceeded_quota_leaves_nothing_half_done(tuned: Ensemble, connected: MakeClient) -> None:
     """One znode more is let in with each try, until the call gets through."""
     client = connected(tuned.hosts, session_timeout=LONG_SESSION_S)
     lock, semaphore = Lock(name="l", client=client, linger=0), Semaphore(1, name="s", client=client)
@@ -218,7 +218,7 @@ def limited(ensemble: Ensemble, path: str) -> Iterator[tuple[Observer, Callable[
 
 @pytest.mark.slow("an ensemble")
 @pytest.mark.parametrize("fast_wire", [True, False])
-def test_what_a_server_throttles_is_asked_again_and_done_once(
+def test_throttled_request_is_sent_again_and_executed_once(
     throttled: Ensemble, connected: MakeClient, fast_wire: bool
 ) -> None:
     leader, (follower,) = throttled.wait_for_leader(), throttled.followers()

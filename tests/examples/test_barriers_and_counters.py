@@ -41,7 +41,7 @@ def test_counter_counts_each_vote_once(shells: Shells) -> None:
 
 
 @pytest.mark.slow("starts several programs")
-def test_rate_limiter_lets_all_together_make_so_many_calls(shells: Shells) -> None:
+def test_rate_limiter_limits_the_calls_of_all_processes(shells: Shells) -> None:
     printed = shells.together(*[("rate_limiter.py", 8)] * 2)
     times = sorted(float(line.split()[0]) for text in printed for line in text.splitlines())
     assert len(times) == 16

@@ -62,7 +62,7 @@ def test_demo_says_that_no_server_answers_and_nothing_else(home: Home) -> None:
     assert list(home.folder.glob("distsync-demo*")) == []
 
 
-def test_demo_ends_the_others_when_a_process_dies(home: Home) -> None:
+def test_demo_ends_the_others_when_a_process_fails(home: Home) -> None:
     process = home.start(*DEMO, "--processes", 3)
     eventually(lambda: len(workers_of(process)) == 3, limit=LIMIT)
     workers = workers_of(process)

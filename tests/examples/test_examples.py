@@ -24,7 +24,7 @@ def test_example_is_short_and_says_how_to_start_it(example: Path) -> None:
 
 
 @pytest.mark.slow("starts several programs")
-def test_example_that_needs_to_be_told_more_says_how_to_start_it(shells: Shells) -> None:
+def test_example_that_needs_arguments_says_how_to_start_it(shells: Shells) -> None:
     names = {example.name for example in EXAMPLES if "sys.exit(__doc__)" in example.read_text()}
     started = {name: shells.start(name) for name in names - {"election.py"}}  # which would look on
     for name, process in started.items():

@@ -34,7 +34,7 @@ def write(shells: Shells, name: str, exponent: int) -> Path:
 
 @contextmanager
 def worker(shells: Shells) -> Iterator[None]:
-    """One is there, and goes when it is told to."""
+    """Start one worker, and stop it at the end."""
     process = shells.start("-m", "distsync", "worker", "p", "--processes", 1)
     yield
     process.send_signal(signal.SIGTERM)

@@ -129,7 +129,7 @@ def run(shells: Shells, text: str, *arguments: str) -> tuple[str, str]:
 
 @pytest.mark.slow("starts several programs")
 @pytest.mark.parametrize("start_method", ["fork", "spawn"])
-def test_children_go_on_with_what_the_main_program_made_until_they_end(shells: Shells, start_method: str) -> None:
+def test_children_use_objects_of_the_main_program_until_they_end(shells: Shells, start_method: str) -> None:
     assert run(shells, CHILDREN, start_method) == ("worked True\n" * 2, "")
 
 
@@ -151,7 +151,7 @@ def test_pools_that_end_or_are_open_at_the_end_are_put_away_in_silence(shells: S
 
 
 def test_what_threads_need_was_imported_before_they_began(tmp_path: Path) -> None:
-    """A child that is forked while a thread imports a module has half of it for ever."""
+    """A child that is forked while a thread imports a module has a partial module forever."""
     home = Home(tmp_path)
     home.environment.update(PATH)
     try:

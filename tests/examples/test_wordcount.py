@@ -86,7 +86,7 @@ def test_each_of_several_processes_may_have_several_threads(shells: Shells) -> N
 
 
 @pytest.mark.slow("starts several programs")
-def test_second_run_with_the_same_names_starts_anew(shells: Shells) -> None:
+def test_second_run_with_the_same_names_starts_from_scratch(shells: Shells) -> None:
     for files in (20, 10):
         assert all(f"{files} files" in counted(process) for process in share(shells, "--files", files))
 
@@ -102,7 +102,7 @@ def test_folder_with_no_files_and_with_a_link_that_leads_nowhere(shells: Shells,
 
 
 @pytest.mark.slow("starts several programs")
-def test_server_killed_in_the_middle_and_started_again_by_its_clients(home: Home) -> None:
+def test_run_survives_a_server_that_is_killed_and_restarted_by_its_clients(home: Home) -> None:
     processes = share(home, *MORE_FILES)
     for parts in (3, 7):
         wait_for_parts(processes[0], parts)
@@ -114,7 +114,9 @@ def test_server_killed_in_the_middle_and_started_again_by_its_clients(home: Home
 
 
 @pytest.mark.slow("starts several programs")
-def test_server_killed_in_the_middle_and_started_again_by_hand(own_server: ServerProcess, own_shells: Shells) -> None:
+def test_run_survives_a_server_that_is_killed_and_restarted_manually(
+    own_server: ServerProcess, own_shells: Shells
+) -> None:
     processes = share(own_shells, *MORE_FILES)
     wait_for_parts(processes[0], 3)
     own_server.restart(kill=True)

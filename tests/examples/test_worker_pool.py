@@ -100,7 +100,7 @@ def worker(shells: Shells, name: str) -> subprocess.Popen[str]:
     return process
 
 
-def test_worker_that_is_told_to_go_again_and_again_goes(shells: Shells) -> None:
+def test_worker_that_gets_repeated_signals_exits(shells: Shells) -> None:
     helping = worker(shells, "again")
     for _ in range(1000):
         os.kill(helping.pid, signal.SIGTERM)
@@ -128,7 +128,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.slow("starts several programs")
-def test_worker_that_is_told_twice_to_go_finishes_its_task(shells: Shells) -> None:
+def test_worker_that_gets_two_signals_finishes_its_task(shells: Shells) -> None:
     """As ``timeout`` and service managers tell it: the process, and its group."""
     (shells.folder / "tasks.py").write_text(TASKS)
     (shells.folder / "caller.py").write_text(CALLER)

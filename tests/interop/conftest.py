@@ -17,7 +17,7 @@ SESSION_MS = 10_000
 
 @pytest.fixture(scope="session")
 def classpath(tmp_path_factory: pytest.TempPathFactory) -> str:
-    from helpers.curator_process import compiled  # skips whoever imports it where there are no jars
+    from helpers.curator_process import compiled  # skips modules that import it if there are no jars
 
     return compiled(tmp_path_factory.mktemp("classes"))
 

@@ -1,7 +1,7 @@
-"""Curator's own DistributedDoubleBarrier and DistributedBarrier, met by ours.
+"""Curator's own DistributedDoubleBarrier and DistributedBarrier, together with ours.
 
-Before the next meeting all of Curator's have left: one that is still leaving takes who enters anew for one who has not
-left, also among Curator's own.
+Before the next round all of Curator's members have left: one that is still leaving mistakes a new
+member for one that has not left, also among Curator's own.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def stay(meeting: DoubleBarrier, inside: threading.Event, go: threading.Event) -
         return go.wait(PATIENCE)
 
 
-def test_nobody_of_four_begins_or_ends_before_the_others(client: Client, curator: Curator, tmp_path: Path) -> None:
+def test_no_member_of_four_starts_or_ends_before_the_others(client: Client, curator: Curator, tmp_path: Path) -> None:
     meeting = DoubleBarrier(4, name="m")
     for turn in range(3):
         folder = tmp_path / str(turn)
@@ -84,7 +84,7 @@ def meet(meeting: DoubleBarrier, folder: Path, number: int) -> str:
     return f"{begun} {len(list(folder.glob('ended*')))}"
 
 
-def test_who_dies_inside_is_not_waited_for(
+def test_exited_member_is_not_waited_for(
     client: Client, make_curator: Callable[..., Curator], curator: Curator, mortal: Peer, observer: Observer
 ) -> None:
     meeting, inside, go = DoubleBarrier(4, name="m"), threading.Event(), threading.Event()

@@ -1,4 +1,4 @@
-"""One line with Curator's own mutex and read-write lock: who holds, who waits, who is woken, who dies."""
+"""One queue with Curator's own mutex and read-write lock: holders, waiters, wakeups, exits."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def line_of(lock: Any) -> int:
 
 
 @pytest.mark.parametrize("kind", [Lock, RLock])
-def test_lock_and_mutex_take_turns_in_one_line(kind: Callable[..., Any], client: Client, curator: Curator) -> None:
+def test_lock_and_mutex_take_turns_in_one_queue(kind: Callable[..., Any], client: Client, curator: Curator) -> None:
     lock = kind(name="a")
     theirs = [curator.actor("mutex", lock.path) for _ in range(2)]
     assert theirs[0].do("acquire")
@@ -62,7 +62,7 @@ def test_many_of_both_never_hold_together(
     assert [*results(ours), *(int(actor.result()) for actor in theirs)] == [1] * 4
 
 
-def test_each_sees_who_holds_and_who_waits(client: Client, curator: Curator) -> None:
+def test_each_side_sees_holders_and_waiters(client: Client, curator: Curator) -> None:
     lock, mutex = Lock(name="a"), curator.actor("mutex", Lock(name="a").path)
     mutex.do("acquire")
     waiting = Running(in_turn, lock)
@@ -91,7 +91,7 @@ def test_what_a_killed_java_process_held_or_waited_for_is_free(
     eventually(lambda: line_of(waited) == 0)
 
 
-def test_mutex_is_woken_when_our_process_dies(client: Client, mortal: Peer, curator: Curator) -> None:
+def test_mutex_is_woken_when_our_process_is_killed(client: Client, mortal: Peer, curator: Curator) -> None:
     lock = Lock(name="a")
     assert mortal.do(lock.acquire)
     mutex = curator.actor("mutex", lock.path).start("acquire")
@@ -118,7 +118,7 @@ def test_curator_asks_for_our_lock_and_we_ask_for_its(client: Client, curator: C
     asking.result()
 
 
-def test_mutex_that_does_not_heed_is_taken_after_the_grace(client: Client, curator: Curator) -> None:
+def test_mutex_that_ignores_the_request_is_revoked_after_the_grace_time(client: Client, curator: Curator) -> None:
     lock, mutex = Lock(name="a"), curator.actor("mutex", Lock(name="a").path)
     mutex.do("acquire")
     lock.revoke(grace=UNIT)
@@ -130,7 +130,7 @@ def test_mutex_that_does_not_heed_is_taken_after_the_grace(client: Client, curat
 # ---- SharedLock
 
 
-def test_readers_and_writers_of_both_in_one_line(client: Client, curator: Curator) -> None:
+def test_readers_and_writers_of_both_share_one_queue(client: Client, curator: Curator) -> None:
     shared = SharedLock(name="a")
     theirs, other = (curator.actor("readwrite", shared.path) for _ in range(2))
     with shared.reader:

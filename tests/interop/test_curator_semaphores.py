@@ -40,7 +40,7 @@ def test_permits_are_shared_and_waiters_of_both_come_in_their_order(client: Clie
     eventually(lambda: (ours.get_value(), ours.waiters()) == (2, []))
 
 
-def test_curator_that_waits_has_put_its_lease_there_and_is_no_holder(
+def test_waiting_curator_has_created_its_lease_and_is_no_holder(
     client: Client, curator: Curator, observer: Observer
 ) -> None:
     ours = BoundedSemaphore(1, name="s", layout="curator")
@@ -59,7 +59,7 @@ def test_curator_that_waits_has_put_its_lease_there_and_is_no_holder(
     ours.release()
 
 
-def test_permits_of_who_died_come_back_to_the_other(
+def test_permits_of_an_exited_process_are_available_to_the_other(
     client: Client, make_curator: Callable[..., Curator], curator: Curator, mortal: Peer
 ) -> None:
     slots = Semaphore(1, name="s", layout="curator")
