@@ -19,7 +19,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("primitives", nargs="*", choices=[[], *WORKLOADS], help="these only; none: all")
     parser.add_argument("--server", choices=[*SERVERS, "all"], default="all")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--runs", type=int, default=1, help="so many seeds, from --seed on")
+    parser.add_argument("--runs", type=int, default=1, help="number of seeds, from --seed on")
     parser.add_argument("--seconds", type=float, default=15.0, help="of faults in each run")
     parser.add_argument("--faults", default="", help="these only, with commas between: " + ", ".join(fault_names()))
     parser.add_argument("--outage", type=float, default=OUTAGE_S, help="seconds that an outage lasts")

@@ -194,7 +194,7 @@ def strikes(primitives: Iterable[str]) -> list[str]:
 
 
 class Lane(NamedTuple):
-    """Faults that come one after the other; two lanes go on at a time."""
+    """Faults that come one after the other; two lanes run at a time."""
 
     names: tuple[str, ...]
     dice: random.Random
@@ -231,7 +231,7 @@ def run_lane(stage: Stage, lane: Lane, over: threading.Event) -> None:
 
 
 def strike(stage: Stage, name: str, dice: random.Random) -> None:
-    """A fault to one process: to whoever plays the role that it names at the moment, else to anybody."""
+    """Apply a fault to one process: to one that plays the named role at the moment, otherwise to any."""
     fault, _, role = name.partition(":")
     if role:
         actor = stage.caught(role, dice)

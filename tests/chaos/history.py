@@ -1,17 +1,18 @@
-"""What happened, as JSON lines: each process writes a file of its own, by the clock that all processes share.
+"""The history as JSON lines: each process writes a file of its own, with the clock that all processes
+share.
 
-Rules for this file: records only. A line is one write(2), so that a process that is killed leaves whole lines; its last
-call then has a beginning and no end.
+A line is one write(2), so that a killed process leaves whole lines; its last call then has a
+beginning and no end.
 
-* ``{"t": 1.5, "who": "w1", "call": "put", "id": 7, "arg": ..., "within": 3.0}``: it begins to call, with this time-out;
+* ``{"t": 1.5, "who": "w1", "call": "put", "id": 7, "arg": ..., "within": 3.0}``: a call starts, with this timeout;
 * ``{"t": 1.6, "who": "w1", "end": 7, "value": ...}`` or ``"error": "Empty"``: the call has ended;
-* ``{"t": 1.6, "who": "w1", "claim": token, "from": 1.59}``: between these two times it said that it holds (``"side"``:
+* ``{"t": 1.6, "who": "w1", "claim": token, "from": 1.59}``: between these times it claimed to hold (``"side"``:
   which side of it);
-* ``{"t": 1.6, "who": "w1", "control": 0.05, "from": 1.45}``: so late did something end that needs no server;
-* ``{"t": 1.7, "who": "site", "told": "commit", "what": ...}``: whatever else it was told;
-* ``{"t": 0.1, "who": "chaos", "servers": "ensemble", "session": 2.0}``: what it all runs on;
-* ``{"t": 1.8, "who": "chaos", "fault": "kill", "whose": ...}``: what was done to it;
-* ``{"t": 1.9, "who": "chaos", "fault": "its session has ended", "of": ..., "lasts": 2.0}``: the servers have said so.
+* ``{"t": 1.6, "who": "w1", "control": 0.05, "from": 1.45}``: the delay of something that needs no server;
+* ``{"t": 1.7, "who": "site", "told": "commit", "what": ...}``: any other notification;
+* ``{"t": 0.1, "who": "chaos", "servers": "ensemble", "session": 2.0}``: the environment of the run;
+* ``{"t": 1.8, "who": "chaos", "fault": "kill", "whose": ...}``: a fault;
+* ``{"t": 1.9, "who": "chaos", "fault": "its session has ended", "of": ..., "lasts": 2.0}``: reported by the servers.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from typing import Any
 Event = dict[str, Any]
 
 CONFIRMED = "its session has ended"
-"""Somebody has ended a session of so many seconds, and has the servers' answer."""
+"""The test has ended a session of this timeout in seconds, and has the servers' reply."""
 
 
 def now() -> float:
@@ -112,7 +113,7 @@ def read(folder: Path) -> list[Event]:
 
 
 def read_end(file: Path) -> list[Event]:
-    """What was written down last, from some call on; nothing if there is no call in it."""
+    """Return the last records of a file, from some call on; nothing if there is no call in it."""
     size = os.path.getsize(file) if file.exists() else 0
     for piece in (PIECE, 16 * PIECE, size):
         start = max(0, size - piece)
@@ -134,7 +135,9 @@ def _text_from(file: Path, start: int) -> str:
 
 def _parsed(text: str) -> Iterator[Event]:
     for line in text.splitlines():
-        with suppress(ValueError):  # the last line of who was killed, the first where it begins in the midst of one
+        # the last line of a killed process, or the first line if the file starts in the middle of
+        # one
+        with suppress(ValueError):
             found = json.loads(line)
             if isinstance(found, dict):
                 yield found

@@ -69,7 +69,9 @@ def endings(events: Iterable[Event]) -> Iterator[Ending]:
 
 
 def sure(events: list[Event]) -> Iterator[Holding]:
-    """Holdings, but for what was said in good faith after somebody had ended the session."""
+    """Return the holdings, except what was claimed in good faith after the session was ended by the
+    test.
+    """
     ended = list(endings(events))
     for one in holdings(events):
         theirs = (end for end in ended if end.who == one.who and one.first <= end.over)
@@ -122,11 +124,13 @@ def rlock(events: list[Event]) -> Iterator[str]:
         for again, inner, last in zip(theirs, theirs[1:], theirs[2:], strict=False):
             twice = again.name == "again" and since.get((who, again.value), again.begun) < again.begun
             if twice and inner.succeeded and inner.arg == "inner" and last.error == "NotHeldError":
-                yield f"{inner} has let go of what was taken twice: {last}"
+                yield f"{inner} has released what was taken twice: {last}"
 
 
 def shared_lock(events: list[Event]) -> Iterator[str]:
-    """A writer is alone, readers are together; tokens grow from each to all whom it excludes."""
+    """A writer is alone, readers may overlap; tokens increase from each holder to all that it
+    excludes.
+    """
     read, written = ([event for event in events if event.get("side", side) == side] for side in ("read", "write"))
     yield from lock(written)
     for writer, reader in itertools.product(sure(written), sure(read)):
@@ -171,21 +175,24 @@ class Queued:
         self.lost += {call.who: call for call in self.doubtful if call.error == "Empty" and call.who in killed}.values()
 
     def unknown(self) -> Iterator[str]:
-        """What was got and never put."""
+        """Return the items that were got and never put."""
         for item in self.gets:
             if item not in self.puts:
                 yield f"{item} was got, and never put"
 
     def missing(self, there: Iterable[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-        """What was put, as its producer was told, and is nowhere."""
+        """Return the items whose put was acknowledged, and that are lost."""
         seen = {*self.gets, *there}
         return [item for item, call in self.puts.items() if call.succeeded and item not in seen]
 
 
 def _is_honest(call: Call, events: list[Event]) -> bool:
-    """It found nothing, and surely had nothing. One that had sent for an item, and had no answer when its time was
-    over, says Empty too, and gives back later what it may have got: it lasted until the end of the grace, or its
-    connection broke meanwhile."""
+    """A get that returned Empty surely had no item.
+
+    One that had sent a request, and had no reply when its time was over, raises Empty too, and
+    returns later what it may have got: it lasted until the end of the grace, or its connection
+    broke in between.
+    """
     if call.error != "Empty" or call.ended is None or call.arg is None or call.ended - call.begun >= call.arg + GRACE_S:
         return False
     return not any(
@@ -208,10 +215,12 @@ def queue(events: list[Event]) -> Iterator[str]:
 
 
 def disorder(queued: Queued) -> Iterator[str]:
-    """An item that was put after another one's put had ended was got, and only then somebody began to get the other.
+    """An item put after another one's put had ended was got, and only then a get of the other one
+    started.
 
-    Not where a get that got nothing may have had the other one, and given it back, meanwhile: what comes back goes to
-    its old place, but who looks before that sees what was behind it."""
+    Not if a get without a result may have had the other one, and returned it, in between: a
+    restored item has its old place, but a getter that comes before that sees what was behind it.
+    """
     got = [(gets[0], queued.puts[item], item) for item, gets in queued.gets.items() if item in queued.puts]
     by_end = sorted(got, key=lambda one: one[0].ended or 0.0)
     before, latest = 0, None  # of what was got before the present one was asked for, the one that was put last
@@ -252,15 +261,16 @@ def joinable(events: list[Event]) -> Iterator[str]:
 
 
 MAX_WAIT_S = 120.0
-"""Nobody waits for so long, nor stands there after he gave up."""
+"""No call waits longer, or counts longer after it gave up."""
 
 
 def barrier(events: list[Event], parties: int) -> Iterator[str]:
-    """Who passes has met as many others as it takes, each with another number; what somebody gave up is broken.
+    """A party that passes has met the required number of others, each with another index; a call that
+    gave up has broken the barrier.
 
-    Another one may be one that gave up, or was killed. Who is cut off cannot take his znode away: it stands there, and
-    is counted, until his session is over, or he can be heard again, which is before any later call of his process has
-    succeeded. Nobody could know better: to the others he is there.
+    Another party may be one that gave up, or was killed. A party that is cut off cannot delete its
+    znode: it counts until its session has ended, or it is connected again, which is before any
+    later call of its process succeeds. The others cannot know better.
     """
     waits = sorted(_standing(calls(events, "wait", "look", "reset")), key=lambda call: call.begun)
     begun = [call.begun for call in waits]
@@ -277,7 +287,7 @@ def barrier(events: list[Event], parties: int) -> Iterator[str]:
 
 
 def _standing(all: list[Call]) -> Iterator[Call]:
-    """The waits; who gave up stands there until a later call of his has succeeded."""
+    """Return the waits; a call that gave up counts until a later call of its process has succeeded."""
     heard: dict[str, float | None] = {}
     for call in reversed(all):
         if call.name == "wait":
@@ -287,9 +297,12 @@ def _standing(all: list[Call]) -> Iterator[Call]:
 
 
 def whole(events: list[Event]) -> Iterator[str]:
-    """Who gave up a generation that he knew has broken it, however he was cut off: when he looks again, the same one
-    cannot be whole. (``wait`` is called with the generation that is known; ``look`` tells whether it is broken, and
-    which one it is. Only the end of a generation mends it.)"""
+    """A call that gave up a generation that it knew has broken it, even if it was cut off: when it
+    looks again, the same generation cannot be intact.
+
+    (``wait`` is called with the known generation; ``look`` returns whether it is broken, and its
+    number. Only the end of a generation repairs it.)
+    """
     given_up: dict[tuple[str, int], Call] = {}
     for call in calls(events, "wait", "look"):
         if call.name == "wait" and call.error == "BrokenBarrierError" and call.arg is not None:
@@ -304,7 +317,9 @@ def whole(events: list[Event]) -> Iterator[str]:
 
 
 def transaction(events: list[Event], sites: Iterable[str]) -> Iterator[str]:
-    """All who are told of one transaction are told the same; a commit needs the yes of every site."""
+    """All that learn the decision on a transaction learn the same; a commit requires the yes of every
+    site.
+    """
     told: dict[str, set[str]] = defaultdict(set)
     votes: dict[str, dict[str, bool]] = defaultdict(dict)
     for event in events:
@@ -331,8 +346,9 @@ PROMISED_LATE_S = 0.5
 
 
 def lateness(events: Iterable[Event]) -> Iterator[tuple[float, Call]]:
-    """Of each call with a time-out that has ended: so much later than its time-out, less what something that needs no
-    server was late by meanwhile in the same process."""
+    """For each call with a timeout that has ended: its delay beyond the timeout, less the delay of
+    something without a server in the same process at that time.
+    """
     events = list(events)
     controls: dict[str, list[Event]] = defaultdict(list)
     for event in events:

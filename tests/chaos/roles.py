@@ -1,7 +1,7 @@
-"""Who plays which role at the moment, by what each process has written down last.
+"""The roles that processes play at the moment, derived from the last records of each process.
 
-Rules for this file: pure. A role is a question to the latest call of a process (its calls follow one another, so that
-this one tells what it does); which roles there are, the workloads say, and stage.py catches who plays one.
+A role is a question to the latest call of a process (its calls follow one another, so that this one
+shows what it does); the workloads define the roles, and stage.py catches a process that plays one.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ SETTLE_S = 60.0
 
 @dataclass(frozen=True)
 class Plan:
-    """What is to be run; the same plan has the same faults in the same order."""
+    """The work and faults of a run; the same plan has the same faults in the same order."""
 
     primitive: str
     server: str
@@ -138,7 +138,7 @@ def _settle(stage: Stage) -> None:
 
 
 def _drain(stage: Stage, plan: Plan) -> None:
-    """What is left is got over a link that nothing breaks."""
+    """Get what is left over a connection that no fault breaks."""
     hosts = ",".join("{}:{}".format(*address) for address in addresses(stage.server))
     with Client(hosts, namespace=f"{NAMESPACE}/{plan.primitive}") as client:
         before = default_client.set_default(client)

@@ -1,6 +1,8 @@
-"""``make soak``: all primitives at once on an ensemble under random faults, for long; nothing may grow meanwhile.
+"""``make soak``: all primitives at once on an ensemble under random faults, for long; nothing may
+grow.
 
-Counts are taken when all is well, at the start, after a fifth of the time, and at its end; the last two are compared.
+Counts are taken when all is well, at the start, after a fifth of the time, and at its end; the last
+two are compared.
 """
 
 from __future__ import annotations
@@ -40,12 +42,12 @@ CROWD = {
 }
 QUEUES = {"queue": "queue/chaos", "joinable": "joinable_queue/chaos"}
 SPARED = ("kill", "fork")
-"""Who is to be counted at the end has to live until then."""
+"""A process that is counted at the end must live until then."""
 
 SETTLE_S = 10.0
 MEMORY_MB, SHARE = 12.0, 0.25
 GROWTH = {"threads": 3, "descriptors": 8, "watches": 60, "znodes": 150, "ephemerals": 40, "sessions": 2}
-"""What comes and goes from one moment to the next."""
+"""Counts that fluctuate."""
 
 FIGURES = {
     "zk_watch_count": "watches",
@@ -90,7 +92,9 @@ def counted(stage: Stage) -> dict[str, Count]:
 
 
 def in_queues(stage: Stage) -> int:
-    """Znodes of items that nobody has taken out yet, and of their segments: who puts may be faster than who gets."""
+    """Return the number of znodes of items that were not taken yet, and of their segments: producers
+    may be faster than consumers.
+    """
     client = KazooClient(",".join("{}:{}".format(*address) for address in addresses(stage.server)))
     client.start()
     try:
@@ -142,7 +146,7 @@ def under_faults(stage: Stage, seed: int, seconds: float, part: str) -> None:
 
 
 def soak(minutes: float, server: str, seed: int, folder: Path) -> list[str]:
-    """What is wrong at the end."""
+    """Return the violations at the end."""
     with Stage(server, folder, seed, poll_s=0.02) as stage:
         for primitive, count in CROWD.items():
             stage.add(primitive, count)

@@ -1,6 +1,6 @@
-"""Servers, and processes that use them over links of their own: what chaos is made on.
+"""The stage of chaos: servers, and processes that use them over connections of their own.
 
-Rules for this file: each thing that can be done to them is a method; when and to whom, faults.py knows.
+Each fault is a method; faults.py decides when, and to which process.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SESSION_S = 2.0
 STOP_S = 60.0
 OUTAGE_S = 60.0
 CATCH_S = 5.0
-"""Who does in no such time what is waited for, does not do it."""
+"""Seconds after which an awaited event is considered missing."""
 
 NAMESPACE = "/chaos"
 
@@ -110,7 +110,7 @@ class Actor:
         return call is not None and asked is not None and asked(call)
 
     def halt(self) -> None:
-        """It is stopped, with all its threads, until it is told to go on."""
+        """Suspend it with all its threads until ``resume``."""
         if self.process is not None:
             self.signal(signal.SIGSTOP)
             os.waitid(os.P_PID, self.process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
@@ -215,7 +215,7 @@ class Stage:
         self.recorder.write(fault=fault, **fields)
 
     def holder(self) -> Actor | None:
-        """Who was the last to say that he holds something, or has got something."""
+        """Return the process that claimed last that it holds, or has got, something."""
         ages = [(os.stat(actor.file).st_mtime, actor) for actor in self.written()]
         return max(ages, key=lambda each: each[0])[1] if ages else None
 
@@ -225,13 +225,16 @@ class Stage:
         return 1.6 * self.session_s
 
     def playing(self, role: str) -> list[Actor]:
-        """Who plays it, as far as is written down."""
+        """Return the processes that play the role, according to their records."""
         return [actor for actor in self.actors if actor.plays(role)]
 
     def caught(self, role: str, dice: random.Random) -> Actor | None:
-        """One who plays it, stopped, so that it is what it was when it is struck; None: nobody did for a while.
+        """Return a process that plays the role, suspended, so that the role is still valid when the
+        fault hits; None if none does for a while.
 
-        It is stopped first and looked at again then: who has gone on meanwhile goes on."""
+        It is suspended first and checked again then; a process that has moved on in between is
+        resumed.
+        """
         until = time.monotonic() + CATCH_S
         while time.monotonic() < until:
             for actor in dice.sample(playing := self.playing(role), len(playing)):

@@ -1,10 +1,11 @@
-"""``make takeover``: how long nobody holds after the holder was killed, and how late calls end while no server runs.
+"""``make takeover``: the time without a holder after the holder was killed, and the delay of calls
+while no server runs.
 
-For each kind of object, on each kind of server, so many times: the process that holds is killed, right after it got
-hold if it can be, which is when its session has longest to go; then the time until another process holds, less the
-session time-out. And once all servers are killed for longer than a session lasts, while calls with time-outs come and
-go: how late they end. Promised are 0.5 s of either, and by how late the process was anyway, as a quiet control in it
-says.
+For each kind of object, on each kind of server, several times: the holding process is killed, right
+after it acquired if possible, when its session has longest to live; the result is the time until
+another process holds, less the session timeout. And once all servers are killed for longer than a
+session lasts, while calls with timeouts are made: the result is how late they end. Both may be 0.5
+s, plus the delay of the process itself, which a control in it measures.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ PATIENCE_S = 60.0
 
 
 class Takeover(NamedTuple):
-    """``seconds`` after its holder was killed somebody else held; so much of it his process was late anyway."""
+    """Another process held ``seconds`` after the holder was killed; its own delay in that time."""
 
     seconds: float
     control: float
@@ -59,7 +60,7 @@ def takeovers(kind: str, server: str, rounds: int, session_s: float, seed: int, 
 
 
 def _wait_until_full(stage: Stage, permits: int) -> None:
-    """As many hold as may, and somebody waits."""
+    """Wait until the maximum number hold, and another one waits."""
     until = time.monotonic() + PATIENCE_S
     while len(stage.playing("holder")) < permits or not stage.playing("waiter"):
         assert time.monotonic() < until, f"nobody holds, or nobody waits, see {stage.folder}"
@@ -88,7 +89,9 @@ def _is_between(event: dict[str, float], actor: Actor, since: float, until: floa
 
 
 class Row(NamedTuple):
-    """What was measured of one kind on one server: seconds past the session time-out, and past time-outs of calls."""
+    """The result of one kind on one server: seconds beyond the session timeout, and beyond timeouts of
+    calls.
+    """
 
     kind: str
     server: str

@@ -50,7 +50,7 @@ def test_primitive_keeps_its_promises_under_faults(plan: Plan, tmp_path: Path) -
 
 
 @pytest.mark.slow("chaos")
-def test_what_is_no_lock_is_found_out_and_the_line_that_repeats_it_is_told(tmp_path: Path) -> None:
+def test_object_that_is_no_lock_is_detected_and_the_command_to_repeat_is_printed(tmp_path: Path) -> None:
     plan = Plan("nothing", "embedded", 5, 0.5, ("clock",))
     outcome = run(plan, tmp_path / "history")
     assert any("2 hold at" in each for each in outcome.violations)
@@ -76,7 +76,7 @@ LATEST: dict[str, Callable[[Call], bool]] = {
     "coordinator": lambda call: call.name == "begin" or (call.name == "decide" and call.ended is None),
     "site": lambda call: call.name == "take_part" and call.ended is None,
 }
-"""What the latest call of somebody is who plays this role."""
+"""The latest call of a process that plays this role."""
 
 
 @pytest.mark.slow("chaos")
@@ -101,7 +101,7 @@ def test_who_is_struck_plays_the_role_that_was_asked_for(
 
 
 @pytest.mark.slow("chaos")
-def test_who_is_stopped_says_nothing_until_he_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_suspended_process_records_nothing_until_it_is_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chaos.stage, "CATCH_S", 6 * PATIENCE)
     with Stage("embedded", tmp_path, seed=8) as stage:
         stage.add("lock", WORKERS)
@@ -123,7 +123,7 @@ def test_nobody_is_struck_for_a_role_that_nobody_plays(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow("chaos")
-def test_coordinator_that_was_interrupted_decides_before_it_begins_anew(
+def test_interrupted_coordinator_decides_before_it_begins_again(
     client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recorder = Recorder(tmp_path, "c")

@@ -14,7 +14,7 @@ ABC = ["a", "b", "c"]
 
 
 class Tale:
-    """A history by hand."""
+    """Builds a history."""
 
     def __init__(self) -> None:
         self.events: list[Event] = []
@@ -31,7 +31,7 @@ class Tale:
         return self.claim(who, token, *times, side="write")
 
     def twice(self, who: str, token: int, at: float, inner: Any = None, last: Any = None) -> Tale:
-        """It holds from ``at`` on, takes it again with this token, and lets go twice, two seconds later."""
+        """Hold from ``at`` on, acquire again with this token, and release twice, two seconds later."""
         self.call(who, "acquire", at - 0.1, at, value=True).claim(who, 1, at + 0.1, at + 0.2)
         self.call(who, "again", at + 0.3, at + 0.4, value=token)
         self.call(who, "release", at + 1, at + 1.1, arg="inner", error=inner)
@@ -131,7 +131,7 @@ GOOD: dict[str, tuple[str, Tale]] = {
     "put and got": ("queue", Tale().put("a", 1, 1, 2).get("b", A1, 1, 3)),
     "not acknowledged and not there": ("queue", Tale().put("a", 1, 1, 2, "OutcomeUnknownError")),
     "not acknowledged and there": ("queue", Tale().put("a", 1, 1, INF).get("b", A1, 3, 4)),
-    "got by who was killed": ("queue", Tale().put("a", 1, 1, 2).get("b", None, 3, INF)),
+    "got by a killed process": ("queue", Tale().put("a", 1, 1, 2).get("b", None, 3, INF)),
     "puts that overlap come in any order": (
         "queue",
         Tale().put("a", 1, 1, 4).put("a", 2, 3, 5).get("b", A2, 6, 7).get("b", A1, 8, 9),
@@ -141,12 +141,12 @@ GOOD: dict[str, tuple[str, Tale]] = {
         Tale().put("a", 1, 1, 2).put("a", 2, 3, 4).get("c", None, 5, 9, "KeyboardInterrupt").get("b", A2, 6, 7)
         .get("b", A1, 8, 9.5),
     ),
-    "an item that came back from who had waited for an answer to the last": (
+    "an item returned by a getter that had waited until its deadline": (
         "queue",
         Tale().put("a", 1, 1, 2).put("a", 2, 3, 4).get("c", None, 2.5, 3.9, "Empty").get("b", A2, 6, 7)
         .get("b", A1, 8, 9.5),
     ),
-    "an item that came back from who was cut off": (
+    "an item returned by a getter that was cut off": (
         "queue",
         Tale().put("a", 1, 1, 2).put("a", 2, 3, 4).get("c", None, 2.5, 3.5, "Empty").state("c", 3.6, "suspended")
         .get("b", A2, 6, 7).get("b", A1, 8, 9.5),
@@ -168,9 +168,9 @@ GOOD: dict[str, tuple[str, Tale]] = {
     "one who gave up stands until it is heard again": (
         "barrier", Tale().gives_up("x", 0, 1, 2).wait("y", 3, 5, 1).wait("z", 3, 4, 2).look("x", 2.1, 4.5, False, 1),
     ),
-    "broken by who gave up": ("barrier", Tale().gives_up("x", 3, 1, 2).look("x", 2, 3, True, 3)),
-    "broken by who gave up, and mended": ("barrier", Tale().gives_up("x", 3, 1, 2).look("x", 2, 3, False, 4)),
-    "given up by who knew an earlier one only": ("barrier", Tale().gives_up("x", 2, 1, 2).look("x", 2, 3, False, 3)),
+    "broken by a call that gave up": ("barrier", Tale().gives_up("x", 3, 1, 2).look("x", 2, 3, True, 3)),
+    "broken by a call that gave up, and repaired": ("barrier", Tale().gives_up("x", 3, 1, 2).look("x", 2, 3, False, 4)),
+    "given up by a call that knew an earlier one": ("barrier", Tale().gives_up("x", 2, 1, 2).look("x", 2, 3, False, 3)),
     "broken for all": ("barrier", Tale().wait("x", 1, 5, error="BrokenBarrierError")),
     "taken twice": ("rlock", Tale().twice("x", 1, 1).claim("x", 1, 1.2, 2.9).claim("y", 5, 3.2, 4)),
     "taken twice, and lost": ("rlock", Tale().twice("x", 1, 1, None, "LockLostError")),
@@ -180,7 +180,7 @@ GOOD: dict[str, tuple[str, Tale]] = {
     "set and seen": (
         "event", Tale().set("x", 1, 2).is_set("x", 3, 4, True).wait("y", 3, 4, True).is_set("z", 8, 9, True),
     ),
-    "set by who was killed": ("event", Tale().set("x", 1, INF).wait("y", 3, 4, True).is_set("y", 8, 9, False)),
+    "set by a killed process": ("event", Tale().set("x", 1, INF).wait("y", 3, 4, True).is_set("y", 8, 9, False)),
     "set and cleared": (
         "event", Tale().set("x", 1, 2).clear("y", 3, 4).wait("z", 5, 9, False).is_set("y", 9, 10, False),
     ),
@@ -193,8 +193,8 @@ GOOD: dict[str, tuple[str, Tale]] = {
     ),
     "set shortly before": ("event", Tale().set("x", 3, 4).wait("y", 1, 5, False)),
     "notified": ("condition", Tale().wait("x", 1, 5, True).wait("y", 1, 5, True).notify("z", 2, 2, 3)),
-    "notified by who was killed": ("condition", Tale().wait("x", 1, 5, True).notify("z", 1, 2, INF)),
-    "heir of one that was killed": (
+    "notified by a killed process": ("condition", Tale().wait("x", 1, 5, True).notify("z", 1, 2, INF)),
+    "successor of a killed waiter": (
         "condition", Tale().wait("x", 1, INF).notify("z", 1, 2, 3).wait("y", 4, 6, True),
     ),
     "woken by the end of its session": ("condition", Tale().wait("x", 1, 5, True).state("x", 4, "lost")),
@@ -220,11 +220,11 @@ GOOD: dict[str, tuple[str, Tale]] = {
         Tale().vote("t", "a", True).vote("t", "b", True).told("t", "a", "commit")
         .call("k", "decide", 1, 3, arg="t", value=True),
     ),
-    "did not know yet that his session was ended, which took the servers long": (
+    "did not know yet that its session had ended, which took the servers long": (
         "semaphore",
         Tale().claim("x", 1, 1, 9).claim("y", 2, 1, 9).expire("y", 5, 7.02).claim("z", 3, 7.01, 9),
     ),
-    "his session was ended, and nobody has heard when": (
+    "its session has ended at an unknown time": (
         "lock", Tale().claim("x", 1, 1, 9).expire("x", 5).claim("y", 2, 8, 10),
     ),
     "late by half a second": ("lock", Tale().call("x", "acquire", 1, 4.4, value=False, within=3.0)),
@@ -251,7 +251,7 @@ BAD: dict[str, tuple[str, Tale, str]] = {
         Tale().put("a", 1, 1, 2).put("a", 2, 3, 4).get("b", A2, 5, 6).get("b", A1, 7, 8),
         "('a', 2) was got before ('a', 1)",
     ),
-    "out of order, while somebody found nothing": (
+    "out of order, while a get found nothing": (
         "queue",
         Tale().put("a", 1, 1, 2).put("a", 2, 3, 4).state("c", 1.5, "suspended").get("c", None, 2.5, 3.5, "Empty")
         .get("b", A2, 6, 7).get("b", A1, 8, 9.5),
@@ -270,7 +270,7 @@ BAD: dict[str, tuple[str, Tale, str]] = {
         "joinable", Tale().put("a", 1, 1, 2).get("b", A1, 3, 4).done("b", A1, 5, 6).get("c", A1, 7, 8), "again",
     ),
     "passed alone": ("barrier", Tale().wait("x", 1, 2, 0).wait("y", 3, 4, 1).wait("z", 3, 4, 2), "has passed"),
-    "one had given up and come anew": (
+    "one had given up and returned": (
         "barrier",
         Tale().wait("x", 1, 2, error="BrokenBarrierError").wait("x", 2.5, 2.6, 0).wait("y", 3, 5, 1).wait("z", 3, 4, 2),
         "has passed",
@@ -287,8 +287,8 @@ BAD: dict[str, tuple[str, Tale, str]] = {
     "the same number twice": ("barrier", Tale().wait("x", 1, 5, 0).wait("y", 2, 5, 0).wait("z", 3, 5, 1), "has passed"),
     "a number too high": ("barrier", Tale().wait("x", 1, 5, 0).wait("y", 2, 5, 1).wait("z", 3, 5, 3), "has passed"),
     "two hold what may be taken twice": ("rlock", Tale().claim("x", 1, 1, 3).claim("y", 5, 2, 4), "2 hold at 2.000"),
-    "let go by the first release": (
-        "rlock", Tale().twice("x", 1, 1, None, "NotHeldError"), "let go of what was taken twice",
+    "released by the first release": (
+        "rlock", Tale().twice("x", 1, 1, None, "NotHeldError"), "released what was taken twice",
     ),
     "let in by the first release": (
         "rlock", Tale().twice("x", 1, 1).claim("x", 1, 2.9).claim("y", 5, 2.2, 4), "2 hold at 2.200",
@@ -316,7 +316,7 @@ BAD: dict[str, tuple[str, Tale, str]] = {
     "set while another one was cut off": (
         "event", Tale().set("x", 2, 3).state("z", 3, "suspended").wait("y", 1, 6, False), "has missed",
     ),
-    "never set": ("event", Tale().wait("y", 1, 2, True).set("x", 3, 4), "was told of no set"),
+    "never set": ("event", Tale().wait("y", 1, 2, True).set("x", 3, 4), "saw no set"),
     "cleared before": ("event", Tale().set("x", 1, 2).clear("x", 3, 4).wait("y", 5, 6, True), "had been cleared"),
     "cleared for long": (
         "event", Tale().on_ensemble().set("x", 1, 2).clear("x", 3, 4).wait("y", 8, 9, True), "had been cleared",
@@ -359,7 +359,7 @@ BAD: dict[str, tuple[str, Tale, str]] = {
         "transaction", Tale().vote("t", "a", True).vote("t", "b", False).told("t", "a", "commit"), "the yes of b",
     ),
     "committed before a vote": ("transaction", Tale().vote("t", "a", True).told("t", "a", "commit"), "yes of b"),
-    "should have known for long that his session was ended": (
+    "should have known that its session had ended": (
         "lock", Tale().claim("x", 1, 1, 9.1).expire("x", 5, 7).claim("y", 2, 8, 10), "2 hold at 8.000",
     ),
     "another one's session was ended": (
@@ -393,7 +393,7 @@ def test_each_primitive_has_a_history_that_is_refused() -> None:
     assert {primitive for primitive, *_ in BAD.values()} == set(CHECKS) - {"nothing"}
 
 
-def test_who_does_nothing_when_all_is_well_again_is_told() -> None:
+def test_process_that_does_nothing_after_the_repair_is_reported() -> None:
     tale = Tale().call("x", "acquire", 1, 2).call("y", "acquire", 6, 7)
     tale.events.append({"t": 5.0, "who": "chaos", "fault": "calm"})
     (found,) = violations("lock", tale.events, ["x", "y"])

@@ -1,4 +1,4 @@
-"""Who waits takes over when the holder is killed: not before its session is over, and soon after."""
+"""A waiter takes over when the holder is killed: not before its session has expired, and soon after."""
 
 from __future__ import annotations
 

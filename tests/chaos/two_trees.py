@@ -40,7 +40,7 @@ Tree = Mapping[str, tuple[Any, ...]]
 
 
 class Write(NamedTuple):
-    """What was acknowledged: this path has this number, or a greater one."""
+    """An acknowledged write: this path has this number, or a greater one."""
 
     path: str
     number: int
@@ -56,7 +56,7 @@ def differing(trees: Mapping[str, Tree]) -> list[str]:
 
 
 def lost(acknowledged: list[Write], trees: Mapping[str, Tree]) -> list[str]:
-    """What was acknowledged, and is not so on some server."""
+    """Return the acknowledged writes that are missing on some server."""
     return [
         f"{write.path} = {write.number} on {server}"
         for server, tree in trees.items()

@@ -18,13 +18,13 @@ HEARD_S = 0.5
 """So long after its connection has broken a process may write it down."""
 
 FLIGHT = 5.0
-"""So many session time-outs after its call has failed, or its process has died, a request may be executed, at most."""
+"""Maximum delay of a request after its call failed or its process exited, in session timeouts."""
 
 LAG_S = 3.0
 """So old may be what a server of an ensemble tells that has lost its leader: it notices within 10 ticks of 0.2 s."""
 
 KEPT = 2.5
-"""So many session time-outs old may be what a watch has kept: of who was stopped, or hears nothing unawares."""
+"""Maximum age of a watched copy, in session timeouts: of a process that was suspended, or cut off unnoticed."""
 
 
 def setting(events: list[Event]) -> tuple[float, float]:
@@ -50,9 +50,13 @@ def undisturbed(call: Call, events: list[Event]) -> bool:
 
 
 def flag(events: list[Event]) -> Iterator[str]:
-    """Who is told that it is set was told of a set that nobody had cleared; and after a set all are told so until
-    somebody clears it. Own changes show at once; those of others when the server at hand, or a watch, tells. What lasts
-    as long as a session is seen by who waits for it, over a link that nothing breaks."""
+    """A waiter that returns True got a set that was not cleared; and after a set all see it until it
+    is cleared.
+
+    A process sees its own changes at once; those of others when its server, or a watch, reports
+    them. A state that lasts as long as a session is seen by its waiters, over a connection that no
+    fault breaks.
+    """
     session, lag = setting(events)
     sets, clears = ([(each, until(each, session)) for each in calls(events, name)] for name in ("set", "clear"))
     for call in (each for each in calls(events, "wait", "is_set") if each.succeeded):
@@ -63,7 +67,7 @@ def flag(events: list[Event]) -> Iterator[str]:
             over = [one for one, by in clears if one.succeeded and by + age.get(one.who, others) <= call.begun]
             since = max((one.begun for one in over), default=0.0)
             if not any(one.begun < ended and by > since for one, by in sets):
-                yield f"{call} was told of no set, or of one that had been cleared"
+                yield f"{call} saw no set, or one that had been cleared"
             continue
         for one, by in sets:
             known = by + age.get(one.who, others)
@@ -80,11 +84,14 @@ def flag(events: list[Event]) -> Iterator[str]:
 
 
 def condition(events: list[Event]) -> Iterator[str]:
-    """No more wake than are notified, by what had begun before. Who lost his session meanwhile may wake by himself,
-    and a signal of who died, or left, wakes another one, at any later time; it counts once."""
+    """No more waiters wake than were notified, by what had started before.
+
+    A waiter that lost its session may wake by itself, and the notification of one that was killed,
+    or left, wakes another one, at any later time; it counts once.
+    """
     session, _ = setting(events)
     waits, signals = list[tuple[Call, float, bool]](), list[tuple[float, int]]()
-    for each in calls(events, "wait"):  # until when it may stand in the line: who was killed, as long as its session
+    for each in calls(events, "wait"):  # until when it may be enqueued: a killed process as long as its session
         calm = each.succeeded and undisturbed(each, events)
         waits.append((each, until(each, session) + (0.0 if calm else FLIGHT * session), calm))
     for each in calls(events, "notify"):
@@ -102,11 +109,14 @@ def condition(events: list[Event]) -> Iterator[str]:
 
 
 def double_barrier(events: list[Event], parties: int) -> Iterator[str]:
-    """Nobody is inside before all have begun to enter, nobody has left before all have begun to leave.
+    """No member is inside before all have started to enter, none has left before all have started to
+    leave.
 
-    A successful ``enter`` tells with whom it came in. Others than those who came in may be among them: who was killed,
-    gave up, or lost its session in this moment, and stands there until it is over, or heard again. Who left late
-    because its session had ended is told so by its ``leave``."""
+    A successful ``enter`` reports its group. Others than those may be among them: a
+    member that was killed, gave up, or lost its session at that moment, and counts until its
+    session ends, or it reconnects. A member that left late because its session had ended learns
+    that from its ``leave``.
+    """
     all = calls(events, "enter", "leave")
     meetings: dict[tuple[str, ...], list[Call]] = defaultdict(list)
     for call in all:
@@ -130,7 +140,7 @@ def double_barrier(events: list[Event], parties: int) -> Iterator[str]:
 
 
 def _given_up(all: list[Call]) -> Iterator[Call]:
-    """Those who began to enter and did not come in, as long as they may stand there."""
+    """Return those that started to enter and did not come in, as long as they may count."""
     heard: dict[str, float | None] = {}
     for call in reversed(all):
         came = call.succeeded and bool(call.value)

@@ -1,7 +1,7 @@
-"""One process under chaos: it does its work again and again, and writes down what it was told.
+"""One process under chaos: it performs its work repeatedly, and records the results.
 
-``python -m chaos.worker SPEC`` (JSON). Its standard input says, a line each, what is to befall it from inside:
-``fork``, ``clock SECONDS``, ``stop``. It ends when nobody writes there any more.
+``python -m chaos.worker SPEC`` (JSON). Its standard input contains, a line each, faults from
+inside: ``fork``, ``clock SECONDS``, ``stop``. It ends when its input ends.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from distsync._client.client import Client
 
 CONTROL_S = 0.1
 LATE_S = 0.02
-"""What is less is not written down."""
+"""Minimum delay in seconds that is recorded."""
 
 
 class Desk:
@@ -94,7 +94,7 @@ def forked(spec: dict[str, Any], count: int) -> None:
 
 
 def note_states(desk: Desk, client: Client) -> None:
-    """From now on it is written down when the connection breaks, and when there is one again; not by who is forked."""
+    """Record when the connection breaks, and when it is restored, from now on; not in forked children."""
     here = os.getpid()
     client.on_state(lambda state: desk.recorder.write(state=state) if os.getpid() == here else None)
 

@@ -76,7 +76,7 @@ class Workload:
 
 
 class Holding(Workload):
-    """It holds, says so all the time, and lets go."""
+    """Holds, claims so all the time, and releases."""
 
     roles = {"holder": having("acquire"), "waiter": calling("acquire")}
     held: Any
@@ -174,7 +174,7 @@ class Notifying(Holding):
     def step(self) -> None:
         self.let_go(self.held)
         super().step()
-        if not self.role % 2:  # so seldom that not all who wait are notified
+        if not self.role % 2:  # so rarely that not all waiters are notified
             self.rest(self.desk.dice.choice((0.1, 3.0)))
 
     def stay(self, **of: Any) -> None:
@@ -200,7 +200,7 @@ class Leading(Holding):
 
 
 class Everybody:
-    """What is no lock: a run with it must be refused."""
+    """An object that is no lock: a run with it must be refused."""
 
     held = True
     fencing_token = 1
@@ -238,7 +238,7 @@ class Passing(Workload):
 
 
 class Working(Passing):
-    """Who gets has it until he says that it is done."""
+    """A getter has the item until it acknowledges it."""
 
     roles = {"producer": calling("put"), "consumer": having("get")}
 
@@ -260,7 +260,7 @@ class Working(Passing):
 
 
 class Meeting(Workload):
-    """Three of four meet; who finds it broken mends it."""
+    """Three of four meet; one that finds it broken repairs it."""
 
     roles = {"waiter": calling("wait")}
 
@@ -330,7 +330,9 @@ class Gathering(Workload):
 
 
 class Deciding(Workload):
-    """Two sites, and two who begin transactions. Who is interrupted as he decides does so anew: nobody else would."""
+    """Two sites, and two processes that begin transactions. One that is interrupted while it decides
+    does so again: no other would.
+    """
 
     roles = {"coordinator": between("begin", "decide"), "site": calling("take_part")}
     undecided: str | None = None
@@ -440,13 +442,13 @@ STAYING: dict[str, type[Workload]] = {
     "Election": StayingLeader,
     "JoinableQueue": StayingWorker,
 }
-"""Of whom somebody takes over when the holder dies: takeover.py."""
+"""The workloads with a takeover after the holder was killed: takeover.py."""
 
 ALL = {**WORKLOADS, **PROOFS, **STAYING}
 
 
 def drain(desk: Desk, workload: str) -> None:
-    """What is left in a queue has been got, and done."""
+    """Get and acknowledge what is left in a queue."""
     if workload not in ("queue", "joinable"):
         return
     last = WORKLOADS[workload](desk, 1)

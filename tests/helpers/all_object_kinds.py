@@ -1,6 +1,6 @@
-"""One object of every kind, and a use of it that makes all its znodes and leaves it so: held, filled, stood in.
+"""One object of every kind, used so that all its znodes exist: held, filled, waited for.
 
-A kind is called after its class; ``public_kinds`` finds the classes, so that none is forgotten.
+A kind is named after its class; ``public_kinds`` finds the classes, so that none is forgotten.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ def hold(obj: Any, client: Client, stack: ExitStack) -> None:
 
 
 def put_and_fail_to_get(obj: Any, client: Client, stack: ExitStack) -> None:
-    """An item that was got, one that is there, and somebody who waited once."""
+    """Leave one item that was got, one that is there, and a getter that has waited once."""
     obj.put(b"1".decode())
     obj.put("2")
     obj.get()
 
 
 def wait_on(obj: Any, client: Client, stack: ExitStack) -> None:
-    """Somebody waits, and is told at the end."""
+    """Let a thread wait, and notify it at the end."""
 
     def wait() -> None:
         with obj:
@@ -179,7 +179,7 @@ def public_kinds() -> set[str]:
 def one_of_each(
     client: Client, kinds: dict[str, tuple[Callable[..., Any], Use]], **own: Any
 ) -> Iterator[dict[str, Any]]:
-    """An object of each kind, used, by its kind. In the end what is held is let go."""
+    """Return a used object of each kind, by its kind. At the end, everything held is released."""
     with ExitStack() as stack:
         made: dict[str, Any] = {}
         for kind, (make, use) in kinds.items():

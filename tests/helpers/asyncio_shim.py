@@ -1,8 +1,9 @@
-"""asyncio for CPython's tests of asyncio: a turn of its loop ends when nothing is under way on the client.
+"""asyncio for CPython's tests of asyncio: an iteration of its loop ends when nothing is outstanding on
+the client.
 
-Those tests let the loop turn once and then look; here, what they look for comes over a network. So who sleeps, or runs
-the loop briefly, first waits until all that was sent is answered and nobody sends more; and who wants something within
-10 ms gets longer for it. Nothing else is changed.
+Those tests let the loop iterate once and then look; here, what they look for comes over a network.
+So a sleep, or a brief run of the loop, first waits until all requests are answered and none
+follows; and a timeout of up to 10 ms is extended. Nothing else is changed.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ TURNS = 10
 """A task that is woken from another thread has gone on, and so have those that it wakes."""
 
 LONGER = 100
-"""What is to come within 10 ms has so many times as long."""
+"""Factor for timeouts of up to 10 ms."""
 
 FAR_S = 2.0
-"""None of CPython's timers is so far away (seconds); those of whoever waits for the server are."""
+"""Seconds: CPython's timers are due before that, those of calls that wait for the server are not."""
 
 
 class Calm:
@@ -66,7 +67,7 @@ class Calm:
 
 
 async def settle(client: Client) -> None:
-    """Whoever can go on has gone on."""
+    """Wait until every task that can continue has continued."""
     calm = Calm(client)
     while not calm.comes():
         for _ in range(TURNS):
@@ -89,7 +90,7 @@ class PatientLoop(wrapt.ObjectProxy):  # type: ignore[misc]
 
 
 def patient(module: ModuleType, client: Client) -> ModuleType:
-    """What is in ``module``, with patience."""
+    """Return the contents of ``module``, with longer timeouts."""
     made = ModuleType("asyncio")
     made.__dict__.update({name: getattr(module, name) for name in dir(module) if not name.startswith("__")})
 

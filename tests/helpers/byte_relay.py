@@ -10,9 +10,12 @@ from typing import Any
 
 
 class Relay:
-    """Passes one connection after another on to ``hosts``; what comes back goes out in pieces of ``piece`` bytes, so
-    many bytes of it in all (None: without end), and then nothing more, or the end. ``in_turn``, a lock: it takes
-    nothing in while it has something to give."""
+    """Forwards connections to ``hosts``, one after the other.
+
+    Replies are forwarded in pieces of ``piece`` bytes, up to a number of bytes in all (None for no
+    limit), and then nothing more, or the end. With ``in_turn``, a lock, it reads nothing while it
+    has something to write.
+    """
 
     def __init__(self, hosts: str) -> None:
         host, _, port = hosts.rpartition(":")

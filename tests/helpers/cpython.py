@@ -59,8 +59,11 @@ def run(case: Case, module: ModuleType, expected_failures: Mapping[str, str] | N
 
 
 class Result(unittest.TestResult):
-    """Python 3.11 cannot format a traceback while it formats another one, as it does for a task that is collected
-    meanwhile and whose error nobody has asked for (gh-106905)."""
+    """A result without nested tracebacks.
+
+    Python 3.11 cannot format a traceback while it formats another one, as it does for a task that
+    is garbage-collected with an unretrieved error (gh-106905).
+    """
 
     def _exc_info_to_string(self, err: Any, test: Any) -> str:
         gc.disable()

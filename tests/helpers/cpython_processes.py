@@ -77,7 +77,9 @@ class Idle:
 
 
 class Woken(Idle):
-    """CPython's test sleeps 0.1 s, and then counts how many were woken; here it also waits until so many were."""
+    """CPython's test sleeps 0.1 s, and then counts the woken waiters; here it also waits until the
+    expected number was woken.
+    """
 
     def assertReturnsIfImplemented(self, value: Any, function: Callable[..., Any], *args: Any) -> None:
         eventually(lambda: function(*args) == value)

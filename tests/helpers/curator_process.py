@@ -1,6 +1,7 @@
-"""The real Curator beside us: a Java process (tests/interop/CuratorPeer.java) that is told what to do.
+"""The real Curator: a Java process (tests/interop/CuratorPeer.java) that executes commands.
 
-Where its jars or a JDK are missing, the modules that import this one are skipped; ``make interop`` gets the jars.
+If its jars or a JDK are missing, the modules that import this one are skipped; ``make interop``
+downloads the jars.
 """
 
 from __future__ import annotations
@@ -29,8 +30,9 @@ WORDS = {"true": True, "false": False, "ok": True, "null": None}
 
 
 def cycle(lock: Any, times: int, folder: Path) -> int:
-    """Acquires and releases so often: how many were inside at most, each of whom has a file in the folder. Curator's
-    actors can do the same."""
+    """Acquire and release this many times; return the maximum number inside, each of which has a file
+    in the folder. Curator's actors can do the same.
+    """
     most = 0
     for _ in range(times):
         with lock:

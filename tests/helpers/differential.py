@@ -1,9 +1,10 @@
-"""Plays scripts (random_scripts.py) on a server and writes down all that it says, so that two servers can be compared.
+"""Run scripts (random_scripts.py) on a server and record all its output, so that two servers can be
+compared.
 
-Rules for this file: it does not know what is right. What two servers cannot have in
-common is made alike: zxids count from the script's beginning, a session is called after the place in which it came,
-times are told from 0 only, and what ZooKeeper leaves open is sorted: children, identities, and the events of a session
-that is closed. The zxid of an event is left out: ZooKeeper sends it from 3.9 on, and -1 before.
+Unavoidable differences are normalized: zxids count from the script's beginning, a session is named
+after the place of its creation, times are relative, and what ZooKeeper leaves open is sorted:
+children, identities, and the events of a closed session. The zxid of an event is left out:
+ZooKeeper sends it from 3.9 on, and -1 before.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ PATHS = ("path", "prefix_path")
 
 
 class Play:
-    """One script on one server. ``transcript`` has a list for each step: who heard what."""
+    """One script on one server. ``transcript`` has a list for each step: what each client received."""
 
     def __init__(self, port: int, number: int) -> None:
         self.port = port
@@ -95,10 +96,10 @@ class Play:
             yield step.who, self._fate(client, old)
 
     def _fate(self, client: Client, old: Link) -> str:
-        """What became of the connection that somebody else took the session from, or tried to."""
+        """Return what happened to the connection whose session another one took, or tried to."""
         if client.link is None:
             client.link = old
-            return "the old connection goes on"
+            return "the old connection continues"
         gone = old.at_end()
         old.close()
         return END if gone else "the old connection says something"
@@ -110,7 +111,7 @@ class Play:
         *events, reply = client.ask(r.CloseSessionRequest())
         yield from ((who, heard) for heard in (*sorted(events, key=repr), reply))
         if client.link is not None:
-            yield who, END if client.link.at_end() else "the connection goes on"
+            yield who, END if client.link.at_end() else "the connection continues"
         client.hang_up()
         client.forget()
         yield from self._flushed(sort=True)
@@ -163,15 +164,17 @@ class Play:
         yield from ((step.who, one) for one in heard)
 
     def _pinged(self, client: Client, link: Link, hangs_up: bool) -> list[Any]:
-        """When the server hangs up, what comes meanwhile may be answered by ZooKeeper: such a pong is left out."""
+        """When the server closes the connection, ZooKeeper may answer requests that arrive at that
+        moment: such a pong is left out.
+        """
         heard = list(client.ask(r.PingRequest()))
         if hangs_up and client.link is not None:
-            heard[-1] = END if link.at_end() else "the connection goes on"
+            heard[-1] = END if link.at_end() else "the connection continues"
             client.hang_up()
         return heard
 
     def _flushed(self, sort: bool) -> Iterator[tuple[int, Any]]:
-        """What was on its way to each client."""
+        """Return what was on its way to each client."""
         for who, client in enumerate(self.clients):
             if client.link is not None:
                 *heard, pong = client.ask(r.PingRequest())

@@ -72,7 +72,7 @@ class Kazoos:
 
 
 class Told:
-    """A callback that keeps what it was told; ``answer`` is what it answers."""
+    """A callback that records its arguments, and returns ``answer``."""
 
     def __init__(self, answer: Callable[..., Any] = lambda *_: None) -> None:
         self.calls: list[tuple[Any, ...]] = []

@@ -1,6 +1,8 @@
-"""What must not remain after a test: threads, open files, child processes; and on the server sessions, watches, znodes.
+"""Leaks after a test: threads, open files, child processes; and on the server sessions, watches,
+znodes.
 
-A census before the test is compared with one after it. What goes by itself is given a while: the condition is polled.
+A census before the test is compared with one after it. Slow clean-up gets some time: the condition
+is polled.
 """
 
 from __future__ import annotations
@@ -90,8 +92,9 @@ def open_links() -> Iterator[str]:
 
 
 def children(parent: int | str = "self") -> Iterator[int]:
-    """Processes that ``parent`` started and that have not been reaped, pytest's own helpers left out. Threads and
-    processes may end meanwhile."""
+    """Return the unreaped children of ``parent``, except pytest's own helpers. Threads and processes
+    may end at any time.
+    """
     for task in Path(f"/proc/{parent}/task").glob("*"):
         with suppress(OSError):
             for pid in (task / "children").read_text().split():
@@ -131,7 +134,7 @@ class Observer:
         return found
 
     def contents(self, top: str) -> dict[str, bytes]:
-        """The data of every znode there; of those that go meanwhile there is none."""
+        """Return the data of every znode there; znodes that are deleted at the same time have none."""
         found: dict[str, bytes] = {}
         for path in self.tree(top):
             with suppress(NoNodeError):

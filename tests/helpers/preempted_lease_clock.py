@@ -1,4 +1,4 @@
-"""A lease clock whose reader stands still, while the session ends that it reads about, and another one begins."""
+"""A lease clock whose reader is suspended while its session ends and another one starts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from distsync._client.lease.lease_clock import LeaseClock
 
 
 class Preempted(LeaseClock):
-    """After so many reads of what it knows, ``later`` begins: id, time-out, and when it was asked for."""
+    """After this many reads, the session ``later`` starts: id, timeout, and when it was requested."""
 
     __slots__ = ("reads", "later")
 

@@ -1,20 +1,21 @@
-"""Random scripts for a ZooKeeper server: what several clients ask, one after the other, and how they come and go.
+"""Random scripts for a ZooKeeper server: requests of several clients, one after the other, and their
+connections.
 
-Rules for this file: it says what is asked, not what is right. Few paths, so that clients meet. A path that begins with
-"/" or is empty is below the script's own znode; after "@" it is taken as it stands, after "%" it is below the quota of
-the script's own znode.
+There are few paths, so that clients conflict. A path that begins with "/" or is empty is below the
+script's own znode; after "@" it is used unchanged, after "%" it is below the quota of the script's
+own znode.
 
-Nothing is asked that ZooKeeper 3.8 does not answer, leaves to chance, or is broken by: a check that is not in a
-multi, a time to live with the flags of another create, a container with the flags of an ephemeral node while other
-requests are on their way. A wrong password is shown only after a hang-up: ZooKeeper ends the connection of whoever has
-the session. Where a quota is enforced, requests go one at a time, and a multi has one write: ZooKeeper checks against
-what it has applied.
+Scripts avoid what ZooKeeper 3.8 does not answer, leaves to chance, or fails at: a check outside of
+a multi, a time to live with the flags of another create, a container with the flags of an ephemeral
+node while other requests are outstanding. A wrong password is shown only after a disconnect:
+ZooKeeper ends the connection that has the session. With enforced quotas, requests are sent one at a
+time, and a multi has one write: ZooKeeper checks against the applied state.
 
-ZooKeeper 3.9 treats some things otherwise than 3.8, and so than the embedded server (docs/server.md): a script for it
-(``newer``) asks for none of these.
+ZooKeeper 3.9 differs from 3.8, and so from the embedded server, in some points (docs/server.md),
+which a script for it (``newer``) avoids.
 
-A server that reaps does so at moments of its own choice: a script for one has no container and no time to live but
-those that Reap makes and waits for, and one for others has no Reap.
+A server reaps at moments of its own choice: a script for one has no containers or times to live
+except those that Reap creates and waits for; other scripts have no Reap.
 """
 
 from __future__ import annotations
@@ -82,7 +83,7 @@ HARD_LIMITS += [b"countHardLimit=3", b"bytes=3=;countHardLimit=4;byteHardLimit=-
 OPEN = r.OPEN_ACL
 ANN, BOB = b"ann:secret", b"bob:secret"
 SUPER = b"super:admin"
-"""Both servers are told that this one is bound by no ACL."""
+"""A super user on both servers, which no ACL restricts."""
 
 ACLS = [
     (r.Acl(1, "world", "anyone"),),
@@ -110,7 +111,7 @@ NOT_MALFORMED = (OpCode.CLOSE_SESSION, OpCode.ERROR, OpCode.PING, OpCode.WHO_AM_
 
 
 HIDING = ACLS[1], ACLS[2], ACLS[5], ACLS[6]
-"""Who may not read is told by exists, up to 3.8, whether a node is there."""
+"""Up to 3.8, exists reveals the existence of a node to clients that may not read it."""
 
 COUNTED = (OpCode.CREATE, OpCode.CREATE2, OpCode.CREATE_CONTAINER, OpCode.CREATE_TTL, OpCode.DELETE, OpCode.SET_DATA)
 COUNTED += (OpCode.SET_ACL, OpCode.DELETE_CONTAINER, OpCode.CHECK, OpCode.RECONFIG)

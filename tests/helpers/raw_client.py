@@ -1,4 +1,4 @@
-"""A client that says what it is told, made of the wire's own records: also what a library would not send."""
+"""A client that sends any records of the wire, including those that a library would not send."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The smallest protocols: one step, and an ephemeral that is held and let go."""
+"""The smallest protocols: one step, and an ephemeral that is held and released."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ def resident_bytes(pid: int | None) -> int:
 
 @contextmanager
 def many_files() -> Iterator[int]:
-    """This process may open as many as the system allows it: so many."""
+    """Raise the limit of open files to the system's maximum; return it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     try:
@@ -65,7 +65,7 @@ def answered(link: Link) -> int:
 
 
 class Crowd:
-    """``clients``, each of which watches the data of ``each`` of the nodes, all in all so many of them watch one."""
+    """``clients``, each of which watches the data of ``each`` of the nodes, evenly distributed."""
 
     def __init__(self, port: int, clients: int, each: int, nodes: int) -> None:
         self.clients, self.each, self.nodes = clients, each, nodes
@@ -93,7 +93,9 @@ class Crowd:
         return [who for who in range(self.clients) if number in self.watched(who)]
 
     def told(self, number: int) -> list[int]:
-        """Who is told of one write to this node, by an event before the answer to a ping that was sent after it."""
+        """Return the clients that get an event for one write to this node, before the reply to a later
+        ping.
+        """
         pour(self._writer, [r.SetDataRequest(self.path(number), b"new", -1)])
         for link in self.links:
             link.send(encode_request(PING_XID, r.PingRequest()))
@@ -116,7 +118,9 @@ def events(link: Link) -> Iterator[str]:
 
 
 def grow(server: ServerProcess, nodes: int, data: bytes) -> float:
-    """There are so many more; the bytes of memory that each has cost beyond its data, its path included."""
+    """Create more nodes; return the bytes of memory that each takes in addition to its data, its path
+    included.
+    """
     with linked(server.port) as link:
         before = resident_bytes(server.pid)
         pour(link, (r.CreateRequest(f"/top-{number}") for number in range(nodes // CHILDREN)))

@@ -212,7 +212,9 @@ class ZooKeeperProcess(ServerProcess):
 
 @contextmanager
 def keeping(port: int = 0) -> Iterator[int]:
-    """A port of loopback, 0 is any, at which nobody listens, and which the system gives to nobody who asks for any."""
+    """Reserve a port of loopback (0 for any) on which no process listens, and that the system assigns
+    to no other.
+    """
     with reserved_port(port) as kept:
         yield kept.getsockname()[1]
 

@@ -65,7 +65,7 @@ def printed(process: subprocess.Popen[str]) -> str:
 
 
 def watches(server: ServerProcess) -> int:
-    """How many there are. Who waits for a change has one."""
+    """Return the number of watches. A waiter for a change has one."""
     return int(server.figures()["zk_watch_count"])
 
 

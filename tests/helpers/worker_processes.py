@@ -1,7 +1,7 @@
-"""Whoever takes part in a test beside the main thread: threads whose result is asked for, and processes.
+"""Participants of a test besides the main thread: threads with results, and processes.
 
-A Peer is a process with a client of its own. It does one thing after another: functions of importable modules, and
-methods of objects that travel to it by pickle (``peer.do(lock.acquire)``).
+A Peer is a process with a client of its own. It executes one command after another: functions of
+importable modules, and methods of objects that are pickled (``peer.do(lock.acquire)``).
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def is_quiet(client: Client) -> bool:
 
 
 class Peer:
-    """A process that does what it is told."""
+    """A process that executes commands."""
 
     def __init__(self) -> None:
         context = multiprocessing.get_context("spawn")
@@ -159,16 +159,18 @@ def _leave() -> None:
 
 
 def credentials(client: Client | None = None) -> Credentials:
-    """What somebody else needs to close the session of this process."""
+    """Return what another client needs to close the session of this process."""
     client = client or default.default_client()
     kazoo = client._core.link._kazoo  # type: ignore[union-attr]
     return str(client.hosts), kazoo.client_id
 
 
 def expire(whose: Client | Credentials) -> None:
-    """The session ends, as if it had timed out; its owner learns of it when he reconnects.
+    """End the session as if it had timed out; its owner notices when it reconnects.
 
-    All is said at once: whoever loses his connection to another one of his session soon takes it back."""
+    All is sent at once: a client whose session is attached to another connection soon takes it
+    back.
+    """
     hosts, (session_id, password) = whose if isinstance(whose, tuple) else credentials(whose)
     host, _, port = hosts.rpartition(":")
     hello = ConnectRequest(timeout_ms=4000, session_id=session_id, password=password)

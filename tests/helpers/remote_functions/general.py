@@ -108,7 +108,9 @@ def repeat(times: int, function: Callable[..., Any], *args: Any) -> list[Any]:
 
 
 def most_inside(slots: Any, folder: Path, times: int, threads: int) -> int:
-    """How many were inside at most, as those inside saw it: each has a file in the folder meanwhile."""
+    """Return the maximum number inside, as seen by those inside: each has a file in the folder at that
+    time.
+    """
     seen: list[int] = []
 
     def work(number: int) -> None:
@@ -313,7 +315,7 @@ def put_keyed(queue: Any, item: Any, key: str) -> bool:
 
 
 def hold(holds: Any, goes_on: Any, *held: Any, then: Any = None, last: Any = None, **details: Any) -> None:
-    """Holds these until it may go on, does what is wanted meanwhile, and ends without a release."""
+    """Hold these until the file appears, run ``work`` in between, and exit without a release."""
     for one in held:
         one.acquire()
     if then is not None:
@@ -345,7 +347,9 @@ def take_once(lock: Any) -> None:
 
 
 def take_again_at_the_end(lock: Any, file: Path) -> None:
-    """The child's main thread ends; another one goes on when multiprocessing has done what it does then."""
+    """The child's main thread ends; another one continues when multiprocessing has done its own
+    clean-up.
+    """
     take_once(lock)
     write_credentials(file.parent / "credentials")
 
@@ -464,7 +468,9 @@ class Line(ctypes.Structure):
 
 
 def held_after_the_gil_was_taken(lock: Any, holds: Path, seconds: float) -> bool:
-    """No thread of the process can do anything meanwhile: what it says then, the clock says."""
+    """No thread of the process can run during that time: the answer afterwards comes from the clock
+    alone.
+    """
     lock.acquire()
     holds.touch()
     ctypes.PyDLL(None).usleep(int(seconds * 1_000_000))
@@ -472,7 +478,9 @@ def held_after_the_gil_was_taken(lock: Any, holds: Path, seconds: float) -> bool
 
 
 def held_after_standing_still(lock: Any, holds: Path, seconds: float) -> bool:
-    """Right after the process stood still for so long, which it notices as soon as the file is there."""
+    """Read it right after the process was suspended for that long, which it notices as soon as the
+    file is there.
+    """
     lock.acquire()
     last = now = time.monotonic()
     holds.touch()

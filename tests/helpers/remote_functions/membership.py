@@ -26,7 +26,7 @@ def add_to(config: Any, key: str, times: int) -> None:
 
 
 def take_part(partitioner: Any, count: int) -> int:
-    """It takes part, and holds so many shares."""
+    """Take part, and hold this many shares."""
     partitioner.join()
     partitioner.wait_for(lambda: len(partitioner) == count, 20)
     return len(partitioner)

@@ -36,7 +36,7 @@ def pid(_: Any = None) -> int:
 
 
 def answer_slowly() -> None:
-    """For a worker: what is done is told later than the next task begins."""
+    """For a worker: report a result later than the next task starts."""
     finish = PoolCore.finish
 
     async def later(core: PoolCore, answers: Any) -> None:
@@ -74,7 +74,7 @@ def leave(_: Any = None) -> None:
 
 
 def die_first(marks: str, number: int) -> int:
-    """The first worker who gets an odd number dies of it."""
+    """Exit in the first worker that gets an odd number."""
     mark = Path(marks, str(number))
     if number % 2 and not mark.exists():
         mark.touch()
@@ -90,7 +90,7 @@ def wait_for(name: str) -> int:
 
 
 def wait_to_be_told(name: str) -> int:
-    """Begun, as the event ``name``-begun says; ended when its worker was told to go."""
+    """Set the event ``name``-begun, and wait until the worker is asked to stop."""
     Event(name=f"{name}-begun").set()
     handler: Any = signal.getsignal(signal.SIGTERM)
     worker = inspect.getclosurevars(handler).nonlocals["self"]
