@@ -1,4 +1,4 @@
-"""Fixtures of the faces' tests: other clients, also behind a proxy, and other processes, each with its client."""
+"""Fixtures for tests of the public objects: further clients, clients behind a proxy, peer processes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SHORT_SESSION_S = 20 * UNIT
 
 @pytest.fixture(scope="session")
 def pool() -> Iterator[list[Peer]]:
-    """Processes that serve many tests: starting one takes longer than most tests."""
+    """Yield processes shared by many tests: starting one takes longer than most tests."""
     made = [Peer() for _ in range(POOL)]
     yield made
     for peer in made:
@@ -35,7 +35,9 @@ def pool() -> Iterator[list[Peer]]:
 
 @contextmanager
 def working(pool: list[Peer], count: int, *settings: Any) -> Iterator[list[Peer]]:
-    """So many of them, with clients of their own. One that a failed test left at work is replaced."""
+    """Yield ``count`` peers with their own clients, and then replace those that a failed test left
+    busy.
+    """
     yield [peer.use(*settings) for peer in pool[:count]]
     for place, peer in enumerate(pool[:count]):
         if peer.is_busy:
@@ -47,22 +49,24 @@ def working(pool: list[Peer], count: int, *settings: Any) -> Iterator[list[Peer]
 
 @pytest.fixture
 def peers(pool: list[Peer], server: ServerProcess, namespace: str) -> Iterator[list[Peer]]:
-    """Three other processes."""
+    """Yield three other processes."""
     with working(pool, POOL, server.hosts, namespace, SESSION_S) as them:
         yield them
 
 
 @pytest.fixture
 def peer(pool: list[Peer], server: ServerProcess, namespace: str) -> Iterator[Peer]:
-    """Another process."""
+    """Yield another process."""
     with working(pool, 1, server.hosts, namespace, SESSION_S) as (one,):
         yield one
 
 
 @pytest.fixture
 def make_mortal(server: ServerProcess, namespace: str) -> Iterator[Callable[..., Peer]]:
-    """A function that makes a process to be killed or stopped, with a short session, which outlasts what the machine
-    keeps it waiting."""
+    """Yield a function that starts a process to be killed or stopped.
+
+    Its session timeout is short, but longer than a busy machine delays the process.
+    """
     made: list[Peer] = []
 
     def make(session_timeout: float = SHORT_SESSION_S) -> Peer:
@@ -76,13 +80,13 @@ def make_mortal(server: ServerProcess, namespace: str) -> Iterator[Callable[...,
 
 @pytest.fixture
 def other(make_client: MakeClient) -> Client:
-    """Another client than the test's own."""
+    """Return a second client."""
     return make_client()
 
 
 @pytest.fixture
 def make_far(make_client: MakeClient, proxy: Proxy) -> Iterator[MakeClient]:
-    """A function that makes clients behind the proxy; they close before it does."""
+    """Yield a function that creates clients behind the proxy; they are closed before it."""
     made: list[Client] = []
 
     def make(session_timeout: float = SESSION_S) -> Client:
@@ -99,12 +103,14 @@ def make_far(make_client: MakeClient, proxy: Proxy) -> Iterator[MakeClient]:
 
 @pytest.fixture
 def far(make_far: MakeClient) -> Client:
-    """A client behind the proxy, connected."""
+    """Return a connected client behind the proxy."""
     return make_far()
 
 
 @pytest.fixture
 def no_guards(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However slow the machine is: the one request for what is held longer than that is not counted."""
+    """Disable the request made after GUARD_AFTER_S for a held lock, which on a slow machine would be
+    counted.
+    """
     for module in (background_thread, election):
         monkeypatch.setattr(module, "GUARD_AFTER_S", 1e9)

@@ -1,4 +1,4 @@
-"""acquire_all: all or none, in one order, before one deadline."""
+"""acquire_all: all locks or none, in a fixed order, within one deadline."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from distsync._client.client import Client
 MakeClient = Callable[..., Client]
 
 
-def test_all_are_held_and_released_together(client: Client, other: Client) -> None:
+def test_locks_acquired_together_are_held_and_released_together(client: Client, other: Client) -> None:
     a, b, c = Lock(name="a"), RLock(name="b"), SharedLock(name="c")
     with acquire_all(c.writer, b, a) as held:
         assert held.held
@@ -39,7 +39,7 @@ def test_all_are_held_and_released_together(client: Client, other: Client) -> No
     assert [each.held for each in (a, b, c.writer)] == [False] * 3
 
 
-def test_two_who_name_them_in_opposite_order_do_not_wait_for_each_other(client: Client, other: Client) -> None:
+def test_callers_that_name_the_locks_in_opposite_order_do_not_deadlock(client: Client, other: Client) -> None:
     def use(one: Lock, two: Lock) -> int:
         for _ in range(10):
             with acquire_all(one, two, timeout=PATIENCE):
@@ -51,7 +51,7 @@ def test_two_who_name_them_in_opposite_order_do_not_wait_for_each_other(client: 
     assert results([ours, theirs]) == [10, 10]
 
 
-def test_none_is_held_when_one_is_not_free_in_time(client: Client, other: Client) -> None:
+def test_acquire_all_that_times_out_holds_none_of_the_locks(client: Client, other: Client) -> None:
     a, b, c = Lock(name="a"), SharedLock(name="b"), Lock(name="z")
     with Lock(name="z", client=other):
         for timeout in (0, UNIT):
@@ -62,8 +62,7 @@ def test_none_is_held_when_one_is_not_free_in_time(client: Client, other: Client
     assert [each.held for each in (a, b.reader)] == [False] * 2
 
 
-def test_one_deadline_counts_for_all(client: Client, other: Client) -> None:
-    """Each of three locks becomes free after a part of the time; all the parts together are too long."""
+def test_acquire_all_waits_for_locks_that_are_released_one_after_another(client: Client, other: Client) -> None:
     names = ["a", "b", "c"]
     theirs = [Lock(name=name, client=other) for name in names]
     for each in theirs:
@@ -75,7 +74,9 @@ def test_one_deadline_counts_for_all(client: Client, other: Client) -> None:
     waiting.result().release()
 
 
-def test_what_was_held_before_stays_as_it_was(client: Client, other: Client) -> None:
+def test_acquire_all_restores_the_recursion_count_of_an_rlock_that_was_already_held(
+    client: Client, other: Client
+) -> None:
     a, b = RLock(name="a"), Lock(name="b")
     with a, Lock(name="b", client=other):
         with pytest.raises(DeadlineError):
@@ -87,7 +88,7 @@ def test_what_was_held_before_stays_as_it_was(client: Client, other: Client) -> 
         assert a._recursion_count() == 1
 
 
-def test_lock_that_is_lost_while_another_is_waited_for_is_told(
+def test_lock_lost_while_waiting_for_another_one_raises_lock_lost_error(
     client: Client, other: Client, observer: Observer
 ) -> None:
     a, b = Lock(name="a"), Lock(name="b")
@@ -103,7 +104,7 @@ def test_lock_that_is_lost_while_another_is_waited_for_is_told(
     eventually(lambda: not (a.holders() or b.holders()))
 
 
-def test_loss_of_one_is_raised_when_all_have_been_released(client: Client, observer: Observer) -> None:
+def test_loss_of_one_lock_is_raised_after_all_locks_are_released(client: Client, observer: Observer) -> None:
     a, b, c = Lock(name="a"), Lock(name="b"), Lock(name="c")
     held = acquire_all(a, b, c)
     observer.kazoo.delete(b.holders()[0].path)
@@ -113,7 +114,7 @@ def test_loss_of_one_is_raised_when_all_have_been_released(client: Client, obser
     assert [each.holders() for each in (a, b, c)] == [[]] * 3
 
 
-def test_of_several_losses_the_first_one_is_raised(client: Client, observer: Observer) -> None:
+def test_release_that_finds_several_losses_raises_the_first_one(client: Client, observer: Observer) -> None:
     a, b, c = Lock(name="a"), Lock(name="b"), Lock(name="c")
     held = acquire_all(a, b, c)
     for each in (a, b):
@@ -124,7 +125,7 @@ def test_of_several_losses_the_first_one_is_raised(client: Client, observer: Obs
     assert c.holders() == []
 
 
-def test_loss_that_another_thread_has_noticed_is_not_told_later(
+def test_loss_of_a_lock_that_another_thread_reuses_is_raised_by_acquire_all_only(
     client: Client, other: Client, observer: Observer
 ) -> None:
     a, b = Lock(name="a"), SharedLock(name="b")
@@ -150,7 +151,7 @@ def test_loss_that_another_thread_has_noticed_is_not_told_later(
     waiting.result()
 
 
-def test_session_that_ends_loses_all(client: Client) -> None:
+def test_end_of_the_session_loses_all_locks(client: Client) -> None:
     a, b = Lock(name="a"), Lock(name="b")
     with pytest.raises(LockLostError), acquire_all(a, b) as held:  # noqa: PT012
         expire(client)
@@ -158,12 +159,12 @@ def test_session_that_ends_loses_all(client: Client) -> None:
 
 
 @pytest.mark.parametrize("wrong", [Semaphore(2, name="s"), SharedLock(name="s"), "a", None])
-def test_what_is_no_lock_is_refused(wrong: Any, client: Client) -> None:
+def test_arguments_that_are_not_locks_raise_type_error(wrong: Any, client: Client) -> None:
     with pytest.raises(TypeError, match="acquire_all takes locks"):
         acquire_all(Lock(name="a"), wrong)
 
 
-def test_lock_given_twice_is_refused(client: Client) -> None:
+def test_duplicate_locks_and_negative_timeouts_are_refused(client: Client) -> None:
     shared = SharedLock(name="a")
     for twice in ((Lock(name="a"), Lock(name="a")), (shared.reader, shared.writer)):
         with pytest.raises(UsageError, match="given twice"):
@@ -176,7 +177,7 @@ def test_lock_given_twice_is_refused(client: Client) -> None:
 
 @pytest.mark.slow_on("zookeeper")
 @pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
-def test_one_interrupt_anywhere_leaves_none_held(client: Client, other: Client) -> None:
+def test_interrupt_at_any_line_leaves_no_lock_held(client: Client, other: Client) -> None:
     a, b = Lock(name="a"), SharedLock(name="b")
     free = [Lock(name="a", client=other), SharedLock(name="b", client=other).writer]
 
@@ -185,9 +186,9 @@ def test_one_interrupt_anywhere_leaves_none_held(client: Client, other: Client) 
 
     def check(where: str) -> None:
         for each in (a, b.reader):
-            if where.endswith(("__enter__, call", "__exit__, call")) and each.held:  # outside of any call of ours
+            if where.endswith(("__enter__, call", "__exit__, call")) and each.held:  # interrupted outside acquire_all
                 each.release()
-        are_free(free, where)
+        check_free(free, where)
 
     def use_and_release() -> None:
         with acquire_all(a, b.reader):
@@ -200,13 +201,13 @@ def test_one_interrupt_anywhere_leaves_none_held(client: Client, other: Client) 
 
 
 @pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
-def test_one_interrupt_anywhere_in_a_release_leaves_none_held(client: Client, other: Client) -> None:
+def test_interrupt_at_any_line_of_the_release_leaves_no_lock_held(client: Client, other: Client) -> None:
     a, b = Lock(name="a"), SharedLock(name="b")
     free = [Lock(name="a", client=other), SharedLock(name="b", client=other).writer]
     held = [acquire_all(a, b.reader)]
 
     def check(where: str) -> None:
-        are_free(free, where)
+        check_free(free, where)
         held[0] = acquire_all(a, b.reader)
 
     assert strikes(lambda: held[0].__exit__(None, None, None), check, 11, 2) > 20
@@ -214,21 +215,21 @@ def test_one_interrupt_anywhere_in_a_release_leaves_none_held(client: Client, ot
 
 @pytest.mark.slow_on("zookeeper")
 @pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
-def test_one_interrupt_anywhere_in_a_call_that_is_too_late_leaves_none_held(client: Client, other: Client) -> None:
+def test_interrupt_at_any_line_of_a_call_that_times_out_leaves_no_lock_held(client: Client, other: Client) -> None:
     a, b, c = Lock(name="a"), SharedLock(name="b"), Lock(name="z")
     free = [Lock(name="a", client=other), SharedLock(name="b", client=other).writer]
     theirs = Lock(name="z", client=other)
 
-    def try_them() -> None:
+    def time_out() -> None:
         with pytest.raises(DeadlineError):
             acquire_all(a, b.reader, c, timeout=0)
 
     with theirs:
-        try_them()
-        assert strikes(try_them, lambda where: are_free(free, where), 31) > 100
+        time_out()
+        assert strikes(time_out, lambda where: check_free(free, where), 31) > 100
 
 
-def are_free(locks: list[Any], where: str) -> None:
+def check_free(locks: list[Any], where: str) -> None:
     for each in locks:
         assert each.acquire(timeout=PATIENCE), f"{each} is not free after an interrupt at {where}"
         each.release()

@@ -1,4 +1,4 @@
-"""The face of asyncio: one object for tasks and for threads, of two clients; the loop goes on; nothing is left."""
+"""The asyncio classes: objects shared by tasks and threads of two clients, which block no event loop."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ MakeClient = Callable[..., Client]
 
 
 async def until(condition: Callable[[], object]) -> None:
-    """As eventually, and the loop goes on."""
+    """Wait for a condition without blocking the event loop."""
     await asyncio.wait_for(_until(condition), PATIENCE)
 
 
@@ -45,7 +45,7 @@ async def _until(condition: Callable[[], object]) -> None:
 
 
 class Ticks:
-    """A task that counts while the loop goes on."""
+    """A task that counts the iterations of the event loop."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -56,8 +56,8 @@ class Ticks:
             self.count += 1
             await asyncio.sleep(0)
 
-    async def go_on(self) -> None:
-        """The loop has gone round some times more."""
+    async def keep_running(self) -> None:
+        """Wait for 20 more iterations of the event loop."""
         more = self.count + 20
         await until(lambda: self.count >= more)
 
@@ -69,10 +69,10 @@ def run(scenario: Coroutine[Any, Any, Any]) -> Any:
     return asyncio.run(asyncio.wait_for(scenario, 3 * PATIENCE))
 
 
-# ---- one object, two faces, two clients
+# ---- objects shared by tasks and threads of two clients
 
 
-def test_lock_is_one_for_tasks_and_threads(client: Client, other: Client) -> None:
+def test_lock_is_shared_by_tasks_and_threads(client: Client, other: Client) -> None:
     ours, theirs = tasks.Lock(name="x", client=client), threading.Lock(name="x", client=other)
 
     async def scenario() -> None:
@@ -80,7 +80,7 @@ def test_lock_is_one_for_tasks_and_threads(client: Client, other: Client) -> Non
         ticks = Ticks()
         waits = asyncio.create_task(ours.acquire())
         await until(lambda: waiting_calls(client) == 1)
-        await ticks.go_on()
+        await ticks.keep_running()
         assert not waits.done()
         theirs.release()
         assert await waits is True
@@ -101,7 +101,7 @@ def test_lock_is_one_for_tasks_and_threads(client: Client, other: Client) -> Non
     run(scenario())
 
 
-def test_event_is_one_for_tasks_and_threads(client: Client, other: Client) -> None:
+def test_event_is_shared_by_tasks_and_threads(client: Client, other: Client) -> None:
     ours, theirs = tasks.Event(name="e", client=client), threading.Event(name="e", client=other)
 
     async def scenario() -> None:
@@ -122,7 +122,7 @@ def test_event_is_one_for_tasks_and_threads(client: Client, other: Client) -> No
     run(scenario())
 
 
-def test_what_is_told_to_an_event_comes_in_its_order(client: Client, other: Client) -> None:
+def test_set_and_clear_of_an_event_take_effect_in_the_order_of_the_calls(client: Client, other: Client) -> None:
     ours, theirs = tasks.Event(name="e", client=client), threading.Event(name="e", client=other)
 
     async def scenario() -> None:
@@ -137,7 +137,7 @@ def test_what_is_told_to_an_event_comes_in_its_order(client: Client, other: Clie
 
 
 @pytest.mark.parametrize("kind", ["Semaphore", "BoundedSemaphore"])
-def test_semaphore_is_one_for_tasks_and_threads(kind: str, client: Client, other: Client) -> None:
+def test_semaphore_is_shared_by_tasks_and_threads(kind: str, client: Client, other: Client) -> None:
     ours, theirs = getattr(tasks, kind)(2, name="s", client=client), getattr(threading, kind)(2, name="s", client=other)
 
     async def scenario() -> None:
@@ -162,7 +162,7 @@ def test_semaphore_is_one_for_tasks_and_threads(kind: str, client: Client, other
     run(scenario())
 
 
-def test_semaphore_of_none_is_a_signal(client: Client, other: Client) -> None:
+def test_semaphore_with_value_0_passes_signals_between_tasks_and_threads(client: Client, other: Client) -> None:
     ours, theirs = tasks.Semaphore(0, name="s", client=client), threading.Semaphore(0, name="s", client=other)
 
     async def scenario() -> None:
@@ -176,7 +176,7 @@ def test_semaphore_of_none_is_a_signal(client: Client, other: Client) -> None:
     run(scenario())
 
 
-def test_barrier_is_one_for_tasks_and_threads(client: Client, other: Client) -> None:
+def test_barrier_is_shared_by_tasks_and_threads(client: Client, other: Client) -> None:
     ours, theirs = tasks.Barrier(2, name="b", client=client), threading.Barrier(2, name="b", client=other)
 
     async def scenario() -> None:
@@ -197,17 +197,17 @@ def test_barrier_is_one_for_tasks_and_threads(client: Client, other: Client) -> 
     run(scenario())
 
 
-def test_cancelled_party_leaves_a_barrier_as_if_it_had_not_come(client: Client, other: Client) -> None:
+def test_cancelled_wait_at_a_barrier_is_not_counted(client: Client, other: Client) -> None:
     ours, theirs = tasks.Barrier(3, name="b", client=client), threading.Barrier(3, name="b", client=other)
 
     async def scenario() -> None:
         waiter = Running(theirs.wait)
         for _ in range(3):
-            comes = asyncio.create_task(ours.wait())
+            arrives = asyncio.create_task(ours.wait())
             await until(lambda: waiting_calls(client) == waiting_calls(other) == 1)
-            comes.cancel()
+            arrives.cancel()
             with pytest.raises(asyncio.CancelledError):
-                await comes
+                await arrives
             assert ours.n_waiting == 1
         indexes = await asyncio.gather(ours.wait(), ours.wait())
         assert {*indexes, await asyncio.to_thread(waiter.result)} == {0, 1, 2}
@@ -215,7 +215,7 @@ def test_cancelled_party_leaves_a_barrier_as_if_it_had_not_come(client: Client, 
     run(scenario())
 
 
-def test_condition_is_one_for_tasks_and_threads(client: Client, other: Client) -> None:
+def test_condition_is_shared_by_tasks_and_threads(client: Client, other: Client) -> None:
     ours, theirs = tasks.Condition(name="c", client=client), threading.Condition(name="c", client=other)
 
     async def wait() -> bool:
@@ -233,7 +233,7 @@ def test_condition_is_one_for_tasks_and_threads(client: Client, other: Client) -
             theirs.notify()
         assert await waits is True
         waiter = Running(wait_there)
-        await until(lambda: client.run(ours.twin._core.waiting()) == 1)  # and not for the lock, which may be kept
+        await until(lambda: client.run(ours.twin._core.waiting()) == 1)  # not for the lock, which may be cached
         async with ours:
             ours.notify_all()
         assert await asyncio.to_thread(waiter.result)
@@ -246,7 +246,7 @@ def test_condition_is_one_for_tasks_and_threads(client: Client, other: Client) -
 
 
 @pytest.mark.parametrize("kind", ["Queue", "LifoQueue", "PriorityQueue"])
-def test_queue_is_one_for_tasks_and_threads(kind: str, client: Client, other: Client) -> None:
+def test_queue_is_shared_by_tasks_and_threads(kind: str, client: Client, other: Client) -> None:
     ours, theirs = getattr(tasks, kind)(name="q", client=client), getattr(queue, kind)(name="q", client=other)
 
     async def scenario() -> None:
@@ -279,7 +279,7 @@ def test_queue_is_one_for_tasks_and_threads(kind: str, client: Client, other: Cl
 
 
 @pytest.mark.slow
-def test_shutdown_that_takes_longer_than_a_session_throws_all_away(
+def test_immediate_shutdown_that_outlasts_the_session_timeout_discards_all_items(
     make_client: MakeClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client = make_client(session_timeout=SESSION_S)
@@ -301,7 +301,7 @@ def test_shutdown_that_takes_longer_than_a_session_throws_all_away(
     assert (box.qsize(), box.unfinished_tasks) == (0, 0)
 
 
-def test_bounded_queue_is_one_for_tasks_and_threads(client: Client, other: Client) -> None:
+def test_bounded_queue_is_shared_by_tasks_and_threads(client: Client, other: Client) -> None:
     ours, theirs = tasks.Queue(1, name="q", client=client), queue.Queue(1, name="q", client=other)
 
     async def scenario() -> None:
@@ -317,11 +317,11 @@ def test_bounded_queue_is_one_for_tasks_and_threads(client: Client, other: Clien
     run(scenario())
 
 
-# ---- whoever waits may stop to
+# ---- cancellation and timeouts
 
 
 def waits_for(kind: str, client: Client, other: Client) -> Callable[[], Awaitable[Any]]:
-    """Something that waits without end."""
+    """Return a function whose call waits forever."""
     if kind == "Lock":
         assert threading.Lock(name="w", client=other, linger=0).acquire()
         return tasks.Lock(name="w", client=client).acquire
@@ -339,13 +339,13 @@ def waits_for(kind: str, client: Client, other: Client) -> Callable[[], Awaitabl
         undone: tasks.Queue[int] = tasks.Queue(name="w", client=client)
         return undone.join
     if kind == "Condition":
-        return lambda: in_condition(tasks.Condition(name="w", client=client))
+        return lambda: wait_in_condition(tasks.Condition(name="w", client=client))
     made: Any = tasks.Event(name="w", client=client) if kind == "Event" else tasks.Queue(name="w", client=client)
     waits: Callable[[], Awaitable[Any]] = made.wait if kind == "Event" else made.get
     return waits
 
 
-async def in_condition(condition: tasks.Condition) -> None:
+async def wait_in_condition(condition: tasks.Condition) -> None:
     async with condition:
         try:
             await condition.wait()
@@ -354,7 +354,7 @@ async def in_condition(condition: tasks.Condition) -> None:
 
 
 def ephemerals(observer: Observer, namespace: str) -> list[str]:
-    """But for the receipts, and what the other one holds."""
+    """Return the ephemeral znodes, except for receipts."""
     return [path for path in observer.ephemerals(namespace) if RECEIPTS not in path]
 
 
@@ -364,7 +364,7 @@ WAITS = ["Lock", "Semaphore", "Event", "Condition", "Barrier", "get", "put", "jo
 @pytest.mark.slow_on("zookeeper")
 @pytest.mark.parametrize("kind", WAITS)
 @pytest.mark.parametrize("end", ["cancel", "cancel twice", "wait_for"])
-def test_wait_that_is_given_up_leaves_nothing(
+def test_cancelled_or_timed_out_wait_leaves_no_znode_and_no_task(
     kind: str, end: str, make_client: MakeClient, observer: Observer, namespace: str
 ) -> None:
     client, other = make_client(), make_client()
@@ -379,7 +379,7 @@ def test_wait_that_is_given_up_leaves_nothing(
         else:
             waits = asyncio.ensure_future(wait())
             await until(lambda: waiting_calls(client) == 1)
-            await ticks.go_on()
+            await ticks.keep_running()
             waits.cancel()
             if end == "cancel twice":
                 await asyncio.sleep(0)
@@ -395,8 +395,8 @@ def test_wait_that_is_given_up_leaves_nothing(
     other.close()
 
 
-class Strike:
-    """The ``which``-th time that a call of ours waits for anything, its task is cancelled."""
+class CancelAtAwait:
+    """Cancel the current task at its ``which``-th wait for a wakeup."""
 
     def __init__(self, which: int, patch: pytest.MonkeyPatch) -> None:
         self.left, self.struck, self._heard = which, False, asyncio_driver.AsyncWakeup.wait
@@ -412,32 +412,39 @@ class Strike:
         await self._heard(bell, seconds)
 
 
-async def strike_often(
+async def cancel_repeatedly(
     action: Callable[[], Coroutine[Any, Any, Any]],
     check: Callable[[int], Awaitable[None]],
     patch: pytest.MonkeyPatch,
     least: int,
     begin: Callable[[], object] = lambda: None,
 ) -> None:
-    """As `strikes`, again and again until so many were made: on a quick server most answers are there at once."""
+    """Repeat ``cancel_at_each_await`` until ``least`` cancellations were made.
+
+    A fast server has answered most requests before they are waited for, so that one round may make
+    only a few.
+    """
     made = rounds = 0
     while made < least:
         begin()
-        made += await strikes(action, check, patch)
+        made += await cancel_at_each_await(action, check, patch)
         rounds += 1
-        assert rounds < 1000, f"{made} strikes in {rounds} rounds"
+        assert rounds < 1000, f"{made} cancellations in {rounds} rounds"
 
 
-async def strikes(
+async def cancel_at_each_await(
     action: Callable[[], Coroutine[Any, Any, Any]], check: Callable[[int], Awaitable[None]], patch: pytest.MonkeyPatch
 ) -> int:
-    """``action`` is cancelled at each place where it waits, and ``check``ed after it; how many there are. An answer
-    that is there at once is not waited for, so that they are not always as many."""
+    """Cancel ``action`` at each of its waits in turn, and run ``check`` afterwards. Return the number
+    of waits.
+
+    It varies: a reply that has already arrived is not waited for.
+    """
     which = 0
     while True:
         which += 1
         with patch.context() as context:
-            strike = Strike(which, context)
+            strike = CancelAtAwait(which, context)
             task = asyncio.create_task(action())
             await asyncio.wait([task])
         if not strike.struck:
@@ -448,7 +455,7 @@ async def strikes(
 
 
 @pytest.mark.parametrize("kind", ["Lock", "Semaphore", "Condition"])
-def test_cancellation_wherever_it_strikes_leaves_it_free(
+def test_cancellation_at_any_await_leaves_the_object_free(
     kind: str, client: Client, other: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ours: Any = tasks.Lock(name="x", client=client, linger=0)
@@ -469,12 +476,12 @@ def test_cancellation_wherever_it_strikes_leaves_it_free(
 
     async def scenario() -> None:
         await use()
-        await strike_often(use, check, monkeypatch, 10)
+        await cancel_repeatedly(use, check, monkeypatch, 10)
 
     run(scenario())
 
 
-def test_cancellation_wherever_it_strikes_in_a_wait_leaves_the_lock_held(
+def test_cancellation_at_any_await_of_a_condition_wait_reacquires_the_lock(
     client: Client, other: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ours, theirs = tasks.Condition(name="c", client=client), threading.Condition(name="c", client=other)
@@ -489,8 +496,8 @@ def test_cancellation_wherever_it_strikes_in_a_wait_leaves_the_lock_held(
         await until(lambda: not ours._lock.held)
 
     async def scenario() -> None:
-        await in_condition(ours)
-        await strike_often(lambda: in_condition(ours), check, monkeypatch, 10)
+        await wait_in_condition(ours)
+        await cancel_repeatedly(lambda: wait_in_condition(ours), check, monkeypatch, 10)
 
     notifies = Running(notify)
     try:
@@ -500,7 +507,7 @@ def test_cancellation_wherever_it_strikes_in_a_wait_leaves_the_lock_held(
         notifies.result()
 
 
-def test_cancellation_wherever_it_strikes_loses_no_item(
+def test_cancellation_at_any_await_of_a_get_loses_no_item(
     client: Client, other: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ours: tasks.Queue[str] = tasks.Queue(name="q", client=client)
@@ -512,18 +519,18 @@ def test_cancellation_wherever_it_strikes_loses_no_item(
     async def scenario() -> None:
         await ours.put("item")
         assert await ours.get() == "item"
-        await strike_often(ours.get, check, monkeypatch, 5, begin=lambda: theirs.put("item"))
+        await cancel_repeatedly(ours.get, check, monkeypatch, 5, begin=lambda: theirs.put("item"))
         assert theirs.qsize() == 0
 
     run(scenario())
 
 
-# ---- what is lost
+# ---- loss
 
 
 @pytest.mark.parametrize("how", ["release", "async with"])
 @pytest.mark.parametrize("kind", ["Lock", "Semaphore"])
-def test_loss_of_the_session_is_told_at_the_release(kind: str, how: str, client: Client) -> None:
+def test_loss_of_the_session_is_raised_at_the_release(kind: str, how: str, client: Client) -> None:
     ours: Any = getattr(tasks, kind)(name="x", client=client)
 
     async def lose() -> None:
@@ -549,7 +556,7 @@ def test_loss_of_the_session_is_told_at_the_release(kind: str, how: str, client:
     run(scenario())
 
 
-def test_body_of_a_lost_lock_raises_its_own_error(client: Client) -> None:
+def test_error_of_a_block_whose_lock_was_lost_is_raised_unchanged(client: Client) -> None:
     ours = tasks.Lock(name="x", client=client)
 
     async def fail_inside() -> None:
@@ -562,7 +569,7 @@ def test_body_of_a_lost_lock_raises_its_own_error(client: Client) -> None:
         run(fail_inside())
 
 
-def test_any_task_may_release_and_nobody_what_is_not_held(client: Client) -> None:
+def test_any_task_may_release_a_held_lock_and_none_a_free_one(client: Client) -> None:
     ours = tasks.Lock(name="x", client=client)
 
     async def release() -> None:
@@ -579,17 +586,17 @@ def test_any_task_may_release_and_nobody_what_is_not_held(client: Client) -> Non
     run(scenario())
 
 
-# ---- the loop goes on
+# ---- event loops and threads
 
 
-def test_loop_goes_on_while_no_server_can_be_reached(make_client: MakeClient) -> None:
+def test_loop_keeps_running_while_no_server_is_reachable(make_client: MakeClient) -> None:
     nowhere = make_client(hosts="127.0.0.1:1", connect_timeout=10 * UNIT)
 
     async def scenario() -> None:
         ticks = Ticks()
         waits = asyncio.create_task(tasks.Lock(name="x", client=nowhere).acquire())
         await until(lambda: nowhere.is_started)
-        await ticks.go_on()
+        await ticks.keep_running()
         with pytest.raises(UnreachableError):
             await waits
         ticks.stop()
@@ -599,7 +606,7 @@ def test_loop_goes_on_while_no_server_can_be_reached(make_client: MakeClient) ->
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["Lock", "Event", "Queue"])
-def test_a_thousand_tasks_wait_without_a_thread_more(kind: str, client: Client) -> None:
+def test_a_thousand_waiting_tasks_need_no_additional_threads(kind: str, client: Client) -> None:
     made = getattr(tasks, kind)(name="x", client=client)
     served = []
 
@@ -617,9 +624,9 @@ def test_a_thousand_tasks_wait_without_a_thread_more(kind: str, client: Client) 
         before = stdlib_threading.active_count()
         waiting = [asyncio.create_task(use(number)) for number in range(THOUSAND)]
         await until(lambda: waiting_calls(client) > 0)
-        await Ticks().go_on()
+        await Ticks().keep_running()
         assert not served
-        assert stdlib_threading.active_count() < before + FEW  # those of the client
+        assert stdlib_threading.active_count() < before + FEW  # the client's own threads
         if kind == "Lock":
             made.release()
         elif kind == "Event":
@@ -633,7 +640,7 @@ def test_a_thousand_tasks_wait_without_a_thread_more(kind: str, client: Client) 
     assert sorted(served) == list(range(THOUSAND))
 
 
-def test_call_that_waits_ends_with_its_client(client: Client, make_client: MakeClient) -> None:
+def test_waiting_call_raises_when_its_client_is_closed(client: Client, make_client: MakeClient) -> None:
     closing = make_client()
 
     async def scenario() -> None:
@@ -646,7 +653,7 @@ def test_call_that_waits_ends_with_its_client(client: Client, make_client: MakeC
     run(scenario())
 
 
-def test_loops_of_several_threads_use_one_client(client: Client) -> None:
+def test_event_loops_of_several_threads_can_share_a_client(client: Client) -> None:
     lock, seen = tasks.Lock(name="x", client=client), []
 
     async def count() -> None:
@@ -665,7 +672,7 @@ def test_loops_of_several_threads_use_one_client(client: Client) -> None:
     assert seen == [*range(40)]
 
 
-def test_puts_of_several_tasks_pile_up_in_one_transaction(
+def test_puts_that_queue_behind_a_pending_put_share_one_transaction(
     far: Client, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ferry_protocol, "PATIENCE_S", 10 * PATIENCE)
@@ -686,11 +693,11 @@ def test_puts_of_several_tasks_pile_up_in_one_transaction(
     run(scenario())
 
 
-# ---- the end
+# ---- closing the client
 
 
-def close_after_telling(event: tasks.Event, proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All of it is under way, or waits for what is, when the client closes."""
+def close_after_set_and_clear(event: tasks.Event, proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Close the client while a set and a clear of the event are in progress or queued."""
     monkeypatch.setattr(runtime, "CLOSE_KEEPER_S", 2 * PATIENCE)
     event.client.sync()
     proxy.delay(UNIT / 5)
@@ -699,20 +706,20 @@ def close_after_telling(event: tasks.Event, proxy: Proxy, monkeypatch: pytest.Mo
     event.client.close()
 
 
-def test_what_was_told_has_happened_when_the_client_is_closed(
+def test_set_and_clear_have_taken_effect_when_the_client_is_closed(
     far: Client, client: Client, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     theirs = threading.Event(name="e", client=client)
-    close_after_telling(tasks.Event(name="e", client=far), proxy, monkeypatch)
+    close_after_set_and_clear(tasks.Event(name="e", client=far), proxy, monkeypatch)
     assert not theirs.is_set()
 
 
-def test_znodes_that_are_being_made_when_the_client_closes_go(
+def test_znodes_being_created_when_the_client_closes_are_deleted(
     far: Client, proxy: Proxy, observer: Observer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     event = tasks.Event(client=far)
     path = event.path
-    close_after_telling(event, proxy, monkeypatch)
+    close_after_set_and_clear(event, proxy, monkeypatch)
     assert observer.kazoo.exists(path) is None
 
 
@@ -722,11 +729,11 @@ def test_znodes_that_are_being_made_when_the_client_closes_go(
 async def order_at_semaphore(client: Client) -> list[int]:
     permits, order = tasks.Semaphore(name="s", client=client), []
 
-    async def come(number: int) -> None:
+    async def enter(number: int) -> None:
         async with permits:
             order.append(number)
 
-    await asyncio.gather(*map(come, range(MANY)))
+    await asyncio.gather(*map(enter, range(MANY)))
     return order
 
 
@@ -751,7 +758,7 @@ async def order_of_gets(client: Client) -> list[int]:
 
 @pytest.mark.parametrize("order", [order_at_semaphore, order_at_barrier, order_of_puts, order_of_gets])
 @pytest.mark.parametrize("is_started", [True, False])
-def test_tasks_that_are_the_first_to_use_an_object_are_served_as_they_came(
+def test_tasks_that_use_an_object_for_the_first_time_are_served_in_fifo_order(
     order: Callable[[Client], Coroutine[Any, Any, list[int]]], is_started: bool, make_client: MakeClient
 ) -> None:
     client = make_client()
@@ -760,20 +767,20 @@ def test_tasks_that_are_the_first_to_use_an_object_are_served_as_they_came(
     assert run(order(client)) == [*range(MANY)]
 
 
-def test_first_task_that_is_cancelled_lets_the_others_go_on(far: Client, proxy: Proxy) -> None:
+def test_cancelling_some_tasks_that_start_together_leaves_the_others_unaffected(far: Client, proxy: Proxy) -> None:
     permits = tasks.Semaphore(MANY, name="s", client=far)
 
     async def scenario() -> None:
         far.sync()
         proxy.blackhole()
-        comes = [asyncio.create_task(permits.acquire()) for _ in range(MANY)]
-        await Ticks().go_on()
-        for given_up in comes[::2]:
-            given_up.cancel()
-        await Ticks().go_on()
+        acquires = [asyncio.create_task(permits.acquire()) for _ in range(MANY)]
+        await Ticks().keep_running()
+        for cancelled in acquires[::2]:
+            cancelled.cancel()
+        await Ticks().keep_running()
         proxy.heal()
-        found = await asyncio.gather(*comes, return_exceptions=True)
-        assert [come is True for come in found] == [False, True] * (MANY // 2)
+        found = await asyncio.gather(*acquires, return_exceptions=True)
+        assert [result is True for result in found] == [False, True] * (MANY // 2)
 
     run(scenario())
 
@@ -781,7 +788,7 @@ def test_first_task_that_is_cancelled_lets_the_others_go_on(far: Client, proxy: 
 # ---- the module
 
 
-def test_what_is_not_replaced_is_asyncios_own() -> None:
+def test_names_that_distsync_does_not_replace_are_those_of_asyncio() -> None:
     assert tasks.gather is asyncio.gather
     assert tasks.QueueEmpty is asyncio.QueueEmpty
     assert {*asyncio.__all__} <= {*tasks.__all__}
@@ -795,7 +802,7 @@ def test_what_is_not_replaced_is_asyncios_own() -> None:
 module_lock = tasks.Lock()
 
 
-def test_object_is_named_after_its_place_and_travels(client: Client) -> None:
+def test_object_is_named_after_its_variable_and_can_be_pickled(client: Client) -> None:
     assert module_lock.name == f"{__name__}.module_lock"
     assert pickle.loads(pickle.dumps(module_lock)).path == module_lock.path
     fresh: tasks.Queue[int] = tasks.Queue(3)

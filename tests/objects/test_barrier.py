@@ -1,4 +1,4 @@
-"""Barrier between threads, clients and processes."""
+"""Barrier shared by threads, clients and processes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,9 @@ def arrived(barrier: Barrier, count: int) -> None:
     eventually(lambda: barrier.n_waiting == count)
 
 
-def test_nobody_passes_before_all_are_there_and_each_gets_another_index(barrier: Barrier, peers: list[Peer]) -> None:
+def test_barrier_opens_when_all_parties_have_arrived_and_gives_each_another_index(
+    barrier: Barrier, peers: list[Peer]
+) -> None:
     for count, peer in enumerate(peers, 1):
         peer.start(barrier.wait)
         arrived(barrier, count)
@@ -42,7 +44,7 @@ def test_nobody_passes_before_all_are_there_and_each_gets_another_index(barrier:
 
 
 @pytest.mark.slow_on("zookeeper")
-def test_100_cycles_of_4_threads_in_each_of_2_processes(client: Client, peer: Peer) -> None:
+def test_each_of_100_cycles_of_8_threads_in_2_processes_gives_each_another_index(client: Client, peer: Peer) -> None:
     barrier = Barrier(8, name="b")
     peer.start(remote.cycles, barrier, 100, 4)
     got = [*remote.cycles(barrier, 100, 4), *peer.result(3 * PATIENCE)]
@@ -51,7 +53,9 @@ def test_100_cycles_of_4_threads_in_each_of_2_processes(client: Client, peer: Pe
     assert barrier.n_waiting == 0
 
 
-def test_action_is_called_once_a_cycle_before_anybody_passes(client: Client, peers: list[Peer], tmp_path: Path) -> None:
+def test_action_is_called_once_per_cycle_before_any_party_passes(
+    client: Client, peers: list[Peer], tmp_path: Path
+) -> None:
     note = tmp_path / "note"
     barrier = Barrier(3, remote.Note(note), name="b")
     for cycle in range(1, 4):
@@ -64,7 +68,7 @@ def test_action_is_called_once_a_cycle_before_anybody_passes(client: Client, pee
 
 
 @pytest.mark.slow
-def test_action_that_outlasts_the_time_out_of_the_last_one_breaks_nothing(client: Client, other: Client) -> None:
+def test_action_that_outlasts_the_timeout_of_its_wait_does_not_break_the_barrier(client: Client, other: Client) -> None:
     barrier = Barrier(2, partial(time.sleep, GRACE_S + 24 * UNIT), name="b")
     for _ in range(2):
         first = Running(Barrier(2, client=other, name="b").wait)
@@ -83,7 +87,7 @@ def test_action_that_fails_breaks_the_barrier_for_all(client: Client, peers: lis
         barrier.wait()
 
 
-def test_abort_breaks_it_for_all_until_it_is_reset(barrier: Barrier, peers: list[Peer]) -> None:
+def test_abort_breaks_the_barrier_for_all_parties_until_it_is_reset(barrier: Barrier, peers: list[Peer]) -> None:
     for peer in peers[:2]:
         peer.start(remote.catch, barrier.wait)
     arrived(barrier, 2)
@@ -99,7 +103,7 @@ def test_abort_breaks_it_for_all_until_it_is_reset(barrier: Barrier, peers: list
     assert sorted(peer.result() for peer in peers) != []
 
 
-def test_reset_sends_away_who_waits_and_leaves_it_whole(barrier: Barrier, peers: list[Peer]) -> None:
+def test_reset_raises_in_waiting_parties_and_leaves_the_barrier_intact(barrier: Barrier, peers: list[Peer]) -> None:
     for peer in peers[:2]:
         peer.start(remote.catch, barrier.wait)
     arrived(barrier, 2)
@@ -112,7 +116,7 @@ def test_reset_sends_away_who_waits_and_leaves_it_whole(barrier: Barrier, peers:
     assert len({peer.result() for peer in peers}) == 3
 
 
-def test_time_out_of_one_breaks_it_for_all(barrier: Barrier, peers: list[Peer]) -> None:
+def test_timeout_of_one_party_breaks_the_barrier_for_all(barrier: Barrier, peers: list[Peer]) -> None:
     for peer in peers[:2]:
         peer.start(remote.catch, barrier.wait)
     arrived(barrier, 2)
@@ -122,13 +126,13 @@ def test_time_out_of_one_breaks_it_for_all(barrier: Barrier, peers: list[Peer]) 
     assert barrier.broken
 
 
-def test_time_out_of_its_own_is_that_of_each_wait(client: Client, peer: Peer) -> None:
+def test_timeout_of_the_constructor_applies_to_each_wait(client: Client, peer: Peer) -> None:
     barrier = Barrier(2, timeout=UNIT, name="b")
     assert peer.do(remote.catch, barrier.wait) == "BrokenBarrierError"
     assert barrier.broken
 
 
-def test_death_of_one_who_waits_breaks_it_for_all(
+def test_killed_waiter_breaks_the_barrier_for_all(
     barrier: Barrier, peers: list[Peer], make_mortal: Callable[..., Peer]
 ) -> None:
     mortal = make_mortal()
@@ -142,7 +146,7 @@ def test_death_of_one_who_waits_breaks_it_for_all(
     eventually(lambda: barrier.broken)
 
 
-def test_end_of_the_session_of_one_who_waits_breaks_it_for_all(
+def test_end_of_a_waiters_session_breaks_the_barrier_for_all(
     barrier: Barrier, peers: list[Peer], make_client: MakeClient
 ) -> None:
     other = make_client()
@@ -156,7 +160,7 @@ def test_end_of_the_session_of_one_who_waits_breaks_it_for_all(
     assert peers[0].result() == "BrokenBarrierError"
 
 
-def test_more_than_its_parties_wait_for_the_next_cycle(client: Client, make_client: MakeClient) -> None:
+def test_parties_beyond_a_full_cycle_wait_for_the_next_one(client: Client, make_client: MakeClient) -> None:
     barrier = Barrier(2, name="b")
     waiting = [Running(Barrier(2, name="b", client=make_client()).wait) for _ in range(5)]
     eventually(lambda: sum(one.is_alive() for one in waiting) == 1)
@@ -165,8 +169,8 @@ def test_more_than_its_parties_wait_for_the_next_cycle(client: Client, make_clie
     assert sorted(results(waiting)) in ([0, 0, 0, 1, 1], [0, 0, 1, 1, 1])
 
 
-def test_touch_of_a_members_znode_lets_nobody_pass(barrier: Barrier, observer: Observer, peers: list[Peer]) -> None:
-    """A wake is a hint: who wakes counts again."""
+def test_changes_of_the_members_znodes_open_no_barrier(barrier: Barrier, observer: Observer, peers: list[Peer]) -> None:
+    """A watch event is only a hint: a member counts again when it is woken."""
     for peer in peers:
         peer.start(barrier.wait)
     arrived(barrier, 3)
@@ -181,9 +185,7 @@ def test_touch_of_a_members_znode_lets_nobody_pass(barrier: Barrier, observer: O
 
 
 @pytest.mark.slow_on("zookeeper")
-def test_deleted_znode_of_a_member_breaks_it_and_lets_nobody_pass(
-    barrier: Barrier, observer: Observer, peers: list[Peer]
-) -> None:
+def test_deleted_znode_of_a_member_breaks_the_barrier(barrier: Barrier, observer: Observer, peers: list[Peer]) -> None:
     for peer in peers[:3]:
         peer.start(remote.catch, barrier.wait)
     arrived(barrier, 3)
@@ -192,7 +194,7 @@ def test_deleted_znode_of_a_member_breaks_it_and_lets_nobody_pass(
     eventually(lambda: barrier.broken)
 
 
-def test_members_that_disagree_about_the_parties_are_told(
+def test_wait_with_another_number_of_parties_raises_mismatch_error(
     barrier: Barrier, peer: Peer, make_client: MakeClient
 ) -> None:
     peer.start(barrier.wait)
@@ -202,7 +204,7 @@ def test_members_that_disagree_about_the_parties_are_told(
     other = make_client()
     with pytest.raises(MismatchError):
         Barrier(3, name="b", client=other).wait()
-    assert "Create" not in other.statistics().requests  # it never stood there, and was never counted
+    assert "Create" not in other.statistics().requests  # it created no znode, so it was never counted
     assert peer.is_busy
     barrier.abort()
     with pytest.raises(BrokenBarrierError):
@@ -210,10 +212,12 @@ def test_members_that_disagree_about_the_parties_are_told(
 
 
 @pytest.mark.parametrize("rounds", [1, 2])
-def test_deleted_znode_of_a_member_breaks_nothing_for_those_who_pass_without_it(
+def test_member_whose_znode_was_deleted_does_not_break_cycles_that_others_completed(
     client: Client, observer: Observer, make_mortal: Callable[..., Peer], make_client: MakeClient, rounds: int
 ) -> None:
-    """It hears of the deletion only when the others have passed, once or twice: it did not pass with them."""
+    """It notices the deletion only after the others have passed once or twice, and it did not pass
+    with them.
+    """
     barrier, mortal = Barrier(2, name="b"), make_mortal(4 * PATIENCE)
     mortal.start(remote.catch, barrier.wait)
     arrived(barrier, 1)
@@ -228,7 +232,7 @@ def test_deleted_znode_of_a_member_breaks_nothing_for_those_who_pass_without_it(
 
 
 @pytest.mark.parametrize("then_reset", [False, True])
-def test_party_that_slept_while_others_passed_later_learns_that_it_has_passed(
+def test_party_stopped_during_later_cycles_still_passes_its_own_cycle(
     client: Client, make_mortal: Callable[..., Peer], make_client: MakeClient, then_reset: bool
 ) -> None:
     barrier, mortal = Barrier(2, name="b"), make_mortal(4 * PATIENCE)
@@ -246,7 +250,9 @@ def test_party_that_slept_while_others_passed_later_learns_that_it_has_passed(
 
 @pytest.fixture
 def passed(far: Client, other: Client) -> tuple[Barrier, Barrier]:
-    """A barrier for two that has opened once: for a client behind the proxy, who came last, and for another one."""
+    """Return a barrier for two that has opened once, for a client behind the proxy, which arrived
+    last, and for another one.
+    """
     ours, theirs = Barrier(2, name="b", client=far), Barrier(2, name="b", client=other)
     waiting = Running(theirs.wait)
     arrived(theirs, 1)
@@ -255,7 +261,7 @@ def passed(far: Client, other: Client) -> tuple[Barrier, Barrier]:
 
 
 @pytest.mark.parametrize("how", ["refuse", "blackhole"])
-def test_time_out_of_who_never_stood_there_breaks_it_when_the_connection_is_back(
+def test_timeout_of_a_wait_that_never_enqueued_breaks_the_barrier_after_the_reconnect(
     passed: tuple[Barrier, Barrier], proxy: Proxy, how: str
 ) -> None:
     ours, theirs = passed
@@ -269,7 +275,7 @@ def test_time_out_of_who_never_stood_there_breaks_it_when_the_connection_is_back
 
 @pytest.mark.slow_on("zookeeper")
 @pytest.mark.parametrize("how", ["refuse", "blackhole"])
-def test_who_timed_out_while_nobody_answered_and_comes_anew_finds_it_broken_and_is_counted_once(
+def test_party_that_timed_out_in_an_outage_finds_the_barrier_broken_and_is_not_counted(
     passed: tuple[Barrier, Barrier], proxy: Proxy, how: str
 ) -> None:
     ours, theirs = passed

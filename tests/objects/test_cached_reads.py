@@ -1,4 +1,4 @@
-"""What a watch keeps is read without a protocol, and only while it is the present client's, and current."""
+"""Values cached by a watch are read without a protocol, but only if current and of the current client."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from distsync.errors import ClientClosedError
 
 
 def seen(event: Event) -> bool:
-    """Its state; it is kept now."""
+    """Return the flag of the event, and check that it is cached."""
     state = event.is_set()
     assert isinstance(event._glance, CachedRead)
     return state
 
 
-def test_look_at_what_is_kept_runs_no_protocol(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_read_of_a_cached_value_runs_no_protocol(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     event, config = Event(name="e"), Config(name="c")
     event.set()
     config["rate"] = 10
@@ -33,7 +33,7 @@ def test_look_at_what_is_kept_runs_no_protocol(client: Client, monkeypatch: pyte
     assert (event.is_set(), config["rate"]) == (True, 10)
 
 
-def test_own_writes_show_at_once_and_those_of_others_soon(client: Client, other: Client) -> None:
+def test_own_writes_are_visible_at_once_and_those_of_other_clients_eventually(client: Client, other: Client) -> None:
     event = Event(name="e")
     for state in (True, False) * 5:
         (event.set if state else event.clear)()
@@ -42,7 +42,7 @@ def test_own_writes_show_at_once_and_those_of_others_soon(client: Client, other:
     eventually(event.is_set)
 
 
-def test_another_object_of_the_same_name_shows_what_the_first_has_written(client: Client) -> None:
+def test_write_is_visible_at_once_in_another_object_of_the_same_name(client: Client) -> None:
     ours, same = Event(name="e"), Event(name="e")
     for state in (True, False) * 5:
         assert seen(same) is not state
@@ -58,7 +58,7 @@ def test_state_is_read_again_in_the_next_session(client: Client) -> None:
     assert seen(event)
 
 
-def test_closed_client_keeps_nothing(make_client: Callable[..., Client]) -> None:
+def test_cached_value_of_a_closed_client_is_not_returned(make_client: Callable[..., Client]) -> None:
     client = make_client()
     event = Event(name="e", client=client)
     assert not seen(event)
@@ -67,7 +67,7 @@ def test_closed_client_keeps_nothing(make_client: Callable[..., Client]) -> None
         event.is_set()
 
 
-def test_object_without_a_client_of_its_own_looks_where_the_default_one_is(client: Client, other: Client) -> None:
+def test_object_without_its_own_client_reads_from_the_current_default_client(client: Client, other: Client) -> None:
     event, far = Event(name="e"), Event(name="e", client=other)
     assert not seen(event)
     default_client.set_default(other)
@@ -77,7 +77,7 @@ def test_object_without_a_client_of_its_own_looks_where_the_default_one_is(clien
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
-def test_forked_child_looks_for_itself(client: Client) -> None:
+def test_forked_child_does_not_use_the_cache_of_its_parent(client: Client) -> None:
     event = Event(name="e")
     assert not seen(event)
 
@@ -90,7 +90,7 @@ def test_forked_child_looks_for_itself(client: Client) -> None:
     eventually(event.is_set)
 
 
-def test_values_that_can_be_changed_are_copies(client: Client) -> None:
+def test_mutable_values_are_returned_as_copies(client: Client) -> None:
     config = Config(name="c")
     config["hosts"] = ["a"]
     config["hosts"].append("b")

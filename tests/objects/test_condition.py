@@ -1,4 +1,4 @@
-"""Condition between threads, clients and processes."""
+"""Condition shared by threads, clients and processes."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def waiters(condition: Condition, observer: Observer) -> list[str]:
     return sorted(observer.tree(f"{condition.path}/waiters"), key=lambda path: path[-10:])
 
 
-def stand(condition: Condition, observer: Observer, *starts: Callable[[], Any]) -> list[Any]:
-    """They begin to wait, one after the other."""
+def start_in_order(condition: Condition, observer: Observer, *starts: Callable[[], Any]) -> list[Any]:
+    """Start waiters one after the other."""
     begun = []
     for count, start in enumerate(starts, 1):
         begun.append(start())
@@ -38,10 +38,10 @@ def stand(condition: Condition, observer: Observer, *starts: Callable[[], Any]) 
     return begun
 
 
-def test_notify_wakes_as_many_as_it_says_who_waited_longest(
+def test_notify_n_wakes_the_n_longest_waiting_processes(
     condition: Condition, observer: Observer, peers: list[Peer]
 ) -> None:
-    stand(condition, observer, *(lambda peer=peer: peer.start(remote.wait_in, condition) for peer in peers))
+    start_in_order(condition, observer, *(lambda peer=peer: peer.start(remote.wait_in, condition) for peer in peers))
     with condition:
         condition.notify(2)
     assert [peer.result() for peer in peers[:2]] == [True, True]
@@ -53,11 +53,13 @@ def test_notify_wakes_as_many_as_it_says_who_waited_longest(
 
 
 @pytest.mark.parametrize("count", [1, None])
-def test_who_was_woken_by_a_write_of_somebody_keeps_no_notify_from_the_others(
+def test_waiter_woken_by_a_foreign_write_takes_no_notify_from_the_others(
     condition: Condition, observer: Observer, count: int | None
 ) -> None:
-    """His znode is not as a notifier expects it, and he cannot leave before the notifier has let go of the lock."""
-    both = stand(condition, observer, *(lambda: Running(remote.wait_in, condition),) * 2)
+    """Its znode has unexpected data, and it cannot leave the queue until the notifier releases the
+    lock.
+    """
+    both = start_in_order(condition, observer, *(lambda: Running(remote.wait_in, condition),) * 2)
     with condition:
         observer.kazoo.set(waiters(condition, observer)[0], b"[]")
         condition.notify_all() if count is None else condition.notify(count)
@@ -65,8 +67,10 @@ def test_who_was_woken_by_a_write_of_somebody_keeps_no_notify_from_the_others(
     assert waiters(condition, observer) == []
 
 
-def test_notify_all_wakes_all_in_all_processes(condition: Condition, observer: Observer, peers: list[Peer]) -> None:
-    stand(condition, observer, *(lambda peer=peer: peer.start(remote.wait_in, condition) for peer in peers))
+def test_notify_all_wakes_the_waiters_of_all_processes(
+    condition: Condition, observer: Observer, peers: list[Peer]
+) -> None:
+    start_in_order(condition, observer, *(lambda peer=peer: peer.start(remote.wait_in, condition) for peer in peers))
     ours = Running(remote.wait_in, condition)
     eventually(lambda: len(waiters(condition, observer)) == 4)
     with condition:
@@ -75,17 +79,15 @@ def test_notify_all_wakes_all_in_all_processes(condition: Condition, observer: O
     assert ours.result()
 
 
-def test_notify_is_not_remembered_for_who_comes_later(condition: Condition, peer: Peer) -> None:
+def test_notify_without_waiters_is_not_remembered(condition: Condition, peer: Peer) -> None:
     with condition:
         condition.notify()
     assert not peer.do(remote.wait_in, condition, UNIT)
 
 
-def test_waiter_that_times_out_takes_no_notify_with_it(
-    condition: Condition, observer: Observer, peers: list[Peer]
-) -> None:
+def test_waiter_that_times_out_consumes_no_notify(condition: Condition, observer: Observer, peers: list[Peer]) -> None:
     assert not peers[0].do(remote.wait_in, condition, UNIT)
-    stand(condition, observer, lambda: peers[1].start(remote.wait_in, condition))
+    start_in_order(condition, observer, lambda: peers[1].start(remote.wait_in, condition))
     assert not peers[2].do(remote.wait_in, condition, UNIT)
     with condition:
         condition.notify()
@@ -93,7 +95,9 @@ def test_waiter_that_times_out_takes_no_notify_with_it(
 
 
 @pytest.mark.parametrize("operation", ["wait", "notify", "notify_all"])
-def test_who_does_not_hold_the_lock_is_told(condition: Condition, peer: Peer, operation: str) -> None:
+def test_call_without_the_lock_raises_as_in_the_standard_library(
+    condition: Condition, peer: Peer, operation: str
+) -> None:
     with pytest.raises(RuntimeError):
         getattr(condition, operation)()
     with condition:
@@ -102,7 +106,7 @@ def test_who_does_not_hold_the_lock_is_told(condition: Condition, peer: Peer, op
             Running(getattr(condition, operation)).result()
 
 
-def test_producers_and_consumers_in_processes_miss_nothing(
+def test_producers_and_consumers_in_several_processes_miss_no_notify(
     condition: Condition, peers: list[Peer], tmp_path: Path
 ) -> None:
     counter = tmp_path / "counter"
@@ -115,8 +119,8 @@ def test_producers_and_consumers_in_processes_miss_nothing(
     assert counter.read_text() == "0"
 
 
-def test_lock_comes_back_as_deep_as_it_was(condition: Condition, observer: Observer, peer: Peer) -> None:
-    stand(condition, observer, lambda: peer.start(remote.wait_deep_in, condition, 3))
+def test_wait_restores_the_recursion_count_of_the_lock(condition: Condition, observer: Observer, peer: Peer) -> None:
+    start_in_order(condition, observer, lambda: peer.start(remote.wait_deep_in, condition, 3))
     remote.notify(condition)
     assert peer.result() == 3
     assert condition.acquire(blocking=False)
@@ -124,21 +128,23 @@ def test_lock_comes_back_as_deep_as_it_was(condition: Condition, observer: Obser
 
 
 @pytest.mark.parametrize("kind", [Lock, RLock])
-def test_condition_over_a_lock_of_ours_travels_with_it(
+def test_condition_with_an_explicit_distsync_lock_is_pickled_with_it(
     client: Client, observer: Observer, peer: Peer, kind: Callable[..., Any]
 ) -> None:
     lock = kind(name="its lock")
     condition = Condition(lock, name="c")
-    stand(condition, observer, lambda: peer.start(remote.wait_in, condition))
+    start_in_order(condition, observer, lambda: peer.start(remote.wait_in, condition))
     with lock:
         condition.notify()
     assert peer.result()
 
 
-def test_conditions_that_share_a_lock_wake_their_own(client: Client, observer: Observer, peer: Peer) -> None:
+def test_conditions_that_share_a_lock_wake_only_their_own_waiters(
+    client: Client, observer: Observer, peer: Peer
+) -> None:
     lock = RLock(name="shared")
     full, empty = Condition(lock, name="full"), Condition(lock, name="empty")
-    stand(full, observer, lambda: peer.start(remote.wait_in, full))
+    start_in_order(full, observer, lambda: peer.start(remote.wait_in, full))
     ours = Running(remote.wait_in, empty)
     eventually(lambda: waiters(empty, observer))
     remote.notify(full)
@@ -149,18 +155,19 @@ def test_conditions_that_share_a_lock_wake_their_own(client: Client, observer: O
 
 
 @pytest.mark.slow_on("zookeeper")
-def test_notify_passes_on_when_its_receiver_died_before(
+def test_notify_of_a_waiter_that_is_killed_wakes_the_next_one(
     condition: Condition, observer: Observer, peer: Peer, make_mortal: Callable[..., Peer]
 ) -> None:
-    """The receiver is stopped, notified, and killed: it never said that it had heard."""
+    """The waiter is notified and then killed before it can acknowledge the notification."""
     mortal = make_mortal()
-    stand(
+    start_in_order(
         condition,
         observer,
         lambda: mortal.start(remote.wait_in, condition),
         lambda: peer.start(remote.wait_in, condition),
     )
-    with condition:  # the receiver cannot come back before we let go, and then it is dead
+    # the waiter cannot return before the lock is released, and then it is already killed
+    with condition:
         condition.notify()
         mortal.kill()
         eventually(lambda: len(waiters(condition, observer)) == 1)
@@ -168,11 +175,11 @@ def test_notify_passes_on_when_its_receiver_died_before(
 
 
 @pytest.mark.slow_on("zookeeper")
-def test_notify_that_finds_a_dead_receiver_notifies_one_more(
+def test_notify_after_a_notified_waiter_was_killed_replaces_the_lost_notify(
     condition: Condition, observer: Observer, peers: list[Peer], make_mortal: Callable[..., Peer]
 ) -> None:
     mortal = make_mortal()
-    stand(
+    start_in_order(
         condition,
         observer,
         lambda: mortal.start(remote.wait_in, condition),
@@ -189,17 +196,17 @@ def test_notify_that_finds_a_dead_receiver_notifies_one_more(
     assert peers[2].result()
 
 
-def test_wait_that_loses_its_session_returns_so_that_the_caller_looks(
+def test_wait_whose_session_ends_returns_as_if_notified(
     condition: Condition, observer: Observer, make_client: MakeClient
 ) -> None:
     other = make_client()
-    waiting = stand(condition, observer, lambda: Running(remote.wait_in, Condition(name="c", client=other)))[0]
+    waiting = start_in_order(condition, observer, lambda: Running(remote.wait_in, Condition(name="c", client=other)))[0]
     expire(other)
     assert waiting.result()
     assert waiters(condition, observer) == []
 
 
-def test_wait_under_a_lock_that_was_lost_says_so(condition: Condition, observer: Observer) -> None:
+def test_wait_with_a_lost_lock_raises_and_does_not_enqueue(condition: Condition, observer: Observer) -> None:
     condition.acquire()
     observer.kazoo.delete(condition._lock.holders()[0].path)
     eventually(lambda: not condition._lock.held)
@@ -212,7 +219,7 @@ def test_wait_under_a_lock_that_was_lost_says_so(condition: Condition, observer:
         condition.notify_all()
 
 
-def test_condition_over_a_lock_of_the_standard_library_serves_one_process(client: Client) -> None:
+def test_condition_with_a_standard_library_lock_works_within_one_process(client: Client) -> None:
     condition = Condition(threading.Lock(), name="c")
     waiting = Running(remote.wait_in, condition)
     eventually(lambda: not condition._explicit_lock.locked() and len(client._core.locals) > 0)  # type: ignore[union-attr]
@@ -226,7 +233,9 @@ def test_condition_over_a_lock_of_the_standard_library_serves_one_process(client
     assert waiting.result()
 
 
-def test_threads_of_a_process_and_others_take_turns(condition: Condition, peers: list[Peer], tmp_path: Path) -> None:
+def test_consumer_threads_are_notified_by_producers_in_other_processes(
+    condition: Condition, peers: list[Peer], tmp_path: Path
+) -> None:
     counter = tmp_path / "counter"
     counter.write_text("0")
     ours = [Running(remote.consume, condition, counter, 5) for _ in range(3)]

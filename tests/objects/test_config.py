@@ -1,4 +1,4 @@
-"""Config between threads, clients and processes."""
+"""Config shared by threads, clients and processes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def elsewhere(other: Client) -> Config:
     return Config(name="c", client=other)
 
 
-def test_is_a_mapping_that_all_share(config: Config, elsewhere: Config, peer: Peer) -> None:
+def test_config_is_a_mapping_shared_by_clients_and_processes(config: Config, elsewhere: Config, peer: Peer) -> None:
     assert dict(config) == {}
     config["a"] = [1, 2]
     config.update({"b": None}, c=0.5)
@@ -56,20 +56,20 @@ def test_is_a_mapping_that_all_share(config: Config, elsewhere: Config, peer: Pe
     assert len(config) == 0
 
 
-def test_who_has_written_sees_it_at_once_also_in_another_thread(config: Config) -> None:
+def test_write_is_visible_at_once_in_other_threads_of_the_process(config: Config) -> None:
     for number in range(20):
         config["a"] = number
         assert Running(config.__getitem__, "a").result() == number
 
 
-def test_what_is_got_is_a_copy(config: Config) -> None:
+def test_values_are_returned_as_copies(config: Config) -> None:
     config["a"] = [1]
     config["a"].append(2)
     assert config["a"] == [1]
     assert config.edit(lambda settings: settings["a"].append(2)) == {"a": [1, 2]} == dict(config)
 
 
-def test_plain_clients_read_and_write_it(config: Config, observer: Observer) -> None:
+def test_other_clients_can_read_and_write_the_znode_as_json(config: Config, observer: Observer) -> None:
     config["a"] = "ü"
     assert json.loads(observer.kazoo.get(config.path)[0]) == {"a": "ü"}
     observer.kazoo.set(config.path, b'{"b": 1}')
@@ -79,7 +79,7 @@ def test_plain_clients_read_and_write_it(config: Config, observer: Observer) -> 
         config.snapshot(sync=True)
 
 
-def test_no_change_is_lost_between_processes(config: Config, peers: list[Peer]) -> None:
+def test_concurrent_edits_of_several_processes_are_all_applied(config: Config, peers: list[Peer]) -> None:
     for peer in peers:
         peer.start(add_to, config, "sum", 10)
     for peer in peers:
@@ -108,7 +108,7 @@ def swap(config: Config) -> Any:
 
 
 @pytest.mark.parametrize(("change", "told"), [(take, 1), (drop, None), (swap, True)])
-def test_what_is_there_when_it_is_asked_decides_whether_there_is_anything_to_do(
+def test_change_is_decided_by_the_current_value_instead_of_a_stale_cache(
     config: Config, far: Client, proxy: Proxy, change: Callable[[Config], Any], told: Any
 ) -> None:
     theirs = Config(name="c", client=far)
@@ -116,14 +116,12 @@ def test_what_is_there_when_it_is_asked_decides_whether_there_is_anything_to_do(
     proxy.blackhole()
     config["new"] = 1
     changing = Running(change, theirs)
-    changing.join(2 * UNIT)  # by a copy it would be over
+    changing.join(2 * UNIT)  # with a cached value it would already have ended
     proxy.heal()
     assert changing.result() == told
 
 
-def test_change_that_is_being_made_as_its_client_closes_is_not_made_again(
-    config: Config, make_client: MakeClient
-) -> None:
+def test_edit_is_not_retried_when_its_client_is_closed_during_the_call(config: Config, make_client: MakeClient) -> None:
     config["a"] = 1
     closing = make_client()
     theirs = Config(name="c", client=closing)
@@ -143,13 +141,13 @@ def test_change_that_is_being_made_as_its_client_closes_is_not_made_again(
     assert (len(calls), config["a"]) == (2, 1)
 
 
-def test_expected_value_is_compared_as_all_see_it(config: Config) -> None:
+def test_expected_value_is_compared_in_its_json_form(config: Config) -> None:
     config["a"] = (1, 2)
     assert config.compare_and_set("a", (1, 2), {1: 2})
     assert config.compare_and_set("a", {1: 2}, 3)
 
 
-def test_on_change_is_told_of_each_state_once(config: Config, elsewhere: Config) -> None:
+def test_on_change_is_called_once_per_change(config: Config, elsewhere: Config) -> None:
     told: list[Any] = []
     config["a"] = 1
     elsewhere.on_change = lambda before, now: told.append((before, now))
@@ -163,8 +161,8 @@ def test_on_change_is_told_of_each_state_once(config: Config, elsewhere: Config)
     elsewhere.on_change = None
 
 
-def test_on_change_that_is_set_again_is_told_once(config: Config, client: Client) -> None:
-    """The keeper has no time yet: what is asked of it waits, in order."""
+def test_on_change_that_is_replaced_repeatedly_is_called_once_per_change(config: Config, client: Client) -> None:
+    """The background thread is blocked at first, so that its tasks queue up in order."""
     told: list[Any] = []
     config["a"] = 0
     with client._fast_path_state()[0]:
@@ -181,7 +179,7 @@ def test_on_change_that_is_set_again_is_told_once(config: Config, client: Client
     eventually(lambda: config._watched.idle)
 
 
-def test_on_change_goes_on_when_malformed_data_are_mended(
+def test_on_change_is_called_again_after_malformed_data_was_repaired(
     config: Config, elsewhere: Config, observer: Observer
 ) -> None:
     told: list[Any] = []
@@ -189,7 +187,7 @@ def test_on_change_goes_on_when_malformed_data_are_mended(
     elsewhere.on_change = lambda before, now: told.append((before, now))
     eventually(lambda: elsewhere._watched.current)
     observer.kazoo.set(config.path, b"[]")
-    eventually(lambda: not elsewhere._watched._copy)  # it was looked at
+    eventually(lambda: not elsewhere._watched._copy)  # it was read
     with pytest.raises(CorruptNodeError):
         elsewhere.snapshot()
     assert told == []
@@ -198,7 +196,7 @@ def test_on_change_goes_on_when_malformed_data_are_mended(
     elsewhere.on_change = None
 
 
-def test_on_change_goes_on_when_who_could_not_look_may_again(
+def test_on_change_is_called_again_after_read_permission_was_restored(
     config: Config, elsewhere: Config, observer: Observer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watch_cache, "REFUSED_S", UNIT)
@@ -209,14 +207,14 @@ def test_on_change_goes_on_when_who_could_not_look_may_again(
     observer.kazoo.add_auth("digest", "u:p")
     observer.kazoo.set_acls(config.path, [make_digest_acl("u", "p", all=True)])
     elsewhere._watched.forget()
-    eventually(lambda: not elsewhere._watched._copy)  # it was refused
+    eventually(lambda: not elsewhere._watched._copy)  # the read was refused
     observer.kazoo.set_acls(config.path, OPEN_ACL_UNSAFE)
     config["a"] = 2
     eventually(lambda: told == [{"a": 2}])
     elsewhere.on_change = None
 
 
-def test_wait_outlives_the_session(config: Config, client: Client, elsewhere: Config) -> None:
+def test_wait_continues_after_its_session_expired(config: Config, client: Client, elsewhere: Config) -> None:
     assert not config.wait(UNIT)
     waiting = Running(config.wait)
     eventually(lambda: waiting_calls(client))
@@ -227,7 +225,7 @@ def test_wait_outlives_the_session(config: Config, client: Client, elsewhere: Co
     assert waiting.result()
 
 
-def test_costs(config: Config, client: Client, elsewhere: Config, other: Client) -> None:
+def test_costs_of_reads_and_updates(config: Config, client: Client, elsewhere: Config, other: Client) -> None:
     config["a"] = 1
     assert config["a"] == elsewhere.snapshot(sync=True)["a"] == 1
     with counted(client, other) as look:
@@ -241,7 +239,7 @@ def test_costs(config: Config, client: Client, elsewhere: Config, other: Client)
     assert (event.requests, event.events) == (1, 1)
 
 
-def test_what_cannot_be_is_refused(config: Config) -> None:
+def test_invalid_settings_and_missing_keys_raise_and_change_nothing(config: Config) -> None:
     with pytest.raises(TypeError, match="must be a str, not int"):
         config[1] = 1
     with pytest.raises(PayloadPickleError, match="the setting 'a'"):
@@ -259,5 +257,5 @@ def test_what_cannot_be_is_refused(config: Config) -> None:
     assert dict(config) == {}
 
 
-def test_travels_by_name(config: Config) -> None:
+def test_pickled_config_has_the_same_path(config: Config) -> None:
     assert pickle.loads(pickle.dumps(config)).path == config.path

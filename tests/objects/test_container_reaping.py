@@ -1,4 +1,4 @@
-"""Objects on servers that take away each empty container at once: between two calls, and in the midst of them."""
+"""Objects on servers that delete empty containers at once, between calls and during calls."""
 
 from __future__ import annotations
 
@@ -88,8 +88,9 @@ USES: dict[str, Callable[[Client], Any]] = {
 
 
 @pytest.mark.slow_on("zookeeper")
-@pytest.mark.parametrize("use", [use for use in USES if use not in ("Semaphore", "Condition")])  # these two stay
-def test_object_is_used_again_when_its_container_was_taken_away(clients: list[Client], use: str) -> None:
+# these two are not deleted
+@pytest.mark.parametrize("use", [use for use in USES if use not in ("Semaphore", "Condition")])
+def test_object_can_be_used_again_after_its_container_was_reaped(clients: list[Client], use: str) -> None:
     client, _ = clients
     for _ in range(3):
         path = USES[use](client).path
@@ -98,7 +99,9 @@ def test_object_is_used_again_when_its_container_was_taken_away(clients: list[Cl
 
 @pytest.mark.slow_on("zookeeper")
 @pytest.mark.parametrize("use", USES)
-def test_object_is_used_by_all_while_its_container_comes_and_goes(clients: list[Client], use: str) -> None:
+def test_object_can_be_used_by_two_clients_while_its_container_is_reaped_repeatedly(
+    clients: list[Client], use: str
+) -> None:
     def often(client: Client) -> None:
         rng = random.Random(use)
         for _ in range(8):

@@ -1,4 +1,4 @@
-"""Lock between threads, clients and processes: CPython's own suites do not notice a lock that excludes nobody."""
+"""Lock shared by threads, clients and processes; CPython's own tests would pass with a lock that excludes nobody."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ def lock(client: Client) -> Lock:
 
 
 @pytest.fixture
-def theirs(other: Client) -> Lock:
-    """The same lock, for another client."""
+def other_lock(other: Client) -> Lock:
+    """Return the same lock, used by another client."""
     return Lock(name="a", client=other)
 
 
-def line_of(lock: Lock) -> int:
+def queue_length(lock: Lock) -> int:
     return len(lock.holders()) + len(lock.waiters())
 
 
 # ---- exclusion
 
 
-def test_threads_of_processes_exclude_each_other(lock: Lock, peers: list[Peer], tmp_path: Path) -> None:
+def test_threads_in_several_processes_exclude_each_other(lock: Lock, peers: list[Peer], tmp_path: Path) -> None:
     counter = tmp_path / "counter"
     counter.write_text("0")
     for peer in peers:
@@ -54,22 +54,22 @@ def test_threads_of_processes_exclude_each_other(lock: Lock, peers: list[Peer], 
     assert counter.read_text() == "120"
 
 
-def test_processes_get_the_lock_in_the_order_of_their_coming(lock: Lock, peers: list[Peer]) -> None:
+def test_waiting_processes_acquire_the_lock_in_fifo_order(lock: Lock, peers: list[Peer]) -> None:
     lock.acquire()
     for count, peer in enumerate(peers, 1):
         peer.start(lock.acquire)
         eventually(lambda: len(lock.waiters()) == count)  # noqa: B023
-    pids = [who.pid for who in lock.waiters()]
+    pids = [waiter.pid for waiter in lock.waiters()]
     lock.release()
     for peer in peers:
         assert peer.result()
-        assert [who.pid for who in lock.holders()] == pids[:1] == [peer.pid]
+        assert [holder.pid for holder in lock.holders()] == pids[:1] == [peer.pid]
         del pids[0]
         peer.do(lock.release)
 
 
-def test_process_that_waits_gets_the_lock_though_our_threads_hand_it_over(lock: Lock, theirs: Lock) -> None:
-    """Two threads that always want it hand it to each other; after so many turns the line has its own."""
+def test_waiting_process_gets_the_lock_despite_handovers_between_local_threads(lock: Lock, other_lock: Lock) -> None:
+    """After MAX_LOCAL_HANDOVERS handovers in a row, the next process in the queue is granted the lock."""
     stop, turns = threading.Event(), 0
 
     def work() -> None:
@@ -79,19 +79,19 @@ def test_process_that_waits_gets_the_lock_though_our_threads_hand_it_over(lock: 
                 turns += 1
 
     lock.acquire()
-    waiting = Running(theirs.acquire)
+    waiting = Running(other_lock.acquire)
     eventually(lambda: len(lock.waiters()) == 1)
     running = [Running(work) for _ in range(2)]
     eventually(lambda: len(lock._core.local_waiters) == 2)
     lock.release()
     assert waiting.result()
     assert turns <= MAX_LOCAL_HANDOVERS + 2
-    theirs.release()
+    other_lock.release()
     stop.set()
     results(running)
 
 
-def test_objects_of_one_name_are_one_lock(lock: Lock) -> None:
+def test_objects_of_one_name_are_the_same_lock(lock: Lock) -> None:
     with lock:
         same = Lock(name="a")
         assert same.locked()
@@ -101,7 +101,7 @@ def test_objects_of_one_name_are_one_lock(lock: Lock) -> None:
         lock.acquire()
 
 
-def test_locks_of_other_names_are_others(lock: Lock, client: Client) -> None:
+def test_locks_of_different_names_are_independent(lock: Lock, client: Client) -> None:
     with lock, Lock(name="b"), Lock(name="a/b"), Lock(name="a%2Fb"), Lock(name="Ä ö"):
         assert lock.held
 
@@ -109,15 +109,15 @@ def test_locks_of_other_names_are_others(lock: Lock, client: Client) -> None:
 # ---- release
 
 
-def test_another_thread_may_release(lock: Lock, theirs: Lock) -> None:
+def test_release_by_another_thread_frees_the_lock(lock: Lock, other_lock: Lock) -> None:
     Running(lock.acquire).result()
-    assert not theirs.acquire(blocking=False)
+    assert not other_lock.acquire(blocking=False)
     lock.release()
-    assert theirs.acquire(blocking=False)
-    theirs.release()
+    assert other_lock.acquire(blocking=False)
+    other_lock.release()
 
 
-def test_release_of_a_lock_that_is_free_is_the_errors_of_the_standard_library(lock: Lock) -> None:
+def test_release_of_a_free_lock_raises_the_error_of_the_standard_library(lock: Lock) -> None:
     with pytest.raises(RuntimeError):
         lock.release()
     with lock:
@@ -126,16 +126,16 @@ def test_release_of_a_lock_that_is_free_is_the_errors_of_the_standard_library(lo
         lock.release()
 
 
-def test_release_of_a_lock_that_another_process_holds_is_an_error_and_changes_nothing(lock: Lock, peer: Peer) -> None:
+def test_release_of_a_lock_held_by_another_process_raises_and_changes_nothing(lock: Lock, peer: Peer) -> None:
     with lock:
         assert peer.do(remote.catch, lock.release) == "NotHeldError"
         assert lock.held
         assert not peer.do(lock.acquire, False)
 
 
-def test_locked_is_seen_by_everybody(lock: Lock, theirs: Lock, peer: Peer) -> None:
+def test_locked_of_a_held_lock_is_true_in_every_client_and_process(lock: Lock, other_lock: Lock, peer: Peer) -> None:
     def seen() -> list[bool]:
-        return [lock.locked(), theirs.locked(), peer.do(lock.locked)]
+        return [lock.locked(), other_lock.locked(), peer.do(lock.locked)]
 
     assert seen() == [False] * 3
     with lock:
@@ -143,52 +143,52 @@ def test_locked_is_seen_by_everybody(lock: Lock, theirs: Lock, peer: Peer) -> No
     assert seen() == [False] * 3
 
 
-# ---- time-outs
+# ---- timeouts
 
 
-def test_shortest_time_out_gets_a_free_lock_each_time(lock: Lock) -> None:
+def test_acquire_of_a_free_lock_with_the_shortest_timeout_always_succeeds(lock: Lock) -> None:
     for _ in range(50):
         assert lock.acquire(timeout=1e-5)
         lock.release()
 
 
-def test_first_call_of_a_process_may_have_the_shortest_time_out(make_client: MakeClient) -> None:
+def test_first_call_of_a_client_with_the_shortest_timeout_succeeds(make_client: MakeClient) -> None:
     lock = Lock(name="a", client=make_client())
     assert lock.acquire(timeout=1e-5)
     lock.release()
 
 
 @pytest.mark.parametrize("seconds", [0, 1e-5, UNIT])
-def test_time_out_leaves_the_line_as_it_was(lock: Lock, theirs: Lock, seconds: float) -> None:
+def test_acquire_that_times_out_leaves_no_contender_behind(lock: Lock, other_lock: Lock, seconds: float) -> None:
     with lock:
-        assert not theirs.acquire(timeout=seconds)
+        assert not other_lock.acquire(timeout=seconds)
         assert not lock.acquire(timeout=seconds)
-        eventually(lambda: line_of(lock) == 1)
+        eventually(lambda: queue_length(lock) == 1)
 
 
 @pytest.mark.slow_on("zookeeper")
-def test_time_out_is_one_deadline_whoever_leaves_meanwhile(lock: Lock, make_client: MakeClient) -> None:
-    """Each departure ahead of us wakes us; the time does not begin anew."""
-    seconds, ahead, leaving = 20 * UNIT, [], []
+def test_timeout_is_not_restarted_when_contenders_ahead_leave(lock: Lock, make_client: MakeClient) -> None:
+    """Each contender that leaves wakes the waiter behind it."""
+    timeout, ahead, timers = 20 * UNIT, [], []
     with lock:
-        for count, each in enumerate((15, 10, 5), 1):
+        for count, delay in enumerate((15, 10, 5), 1):
             client = make_client()
             ahead.append(Running(remote.catch, Lock(name="a", client=client).acquire))
-            leaving.append(threading.Timer(each * UNIT, client.close))
+            timers.append(threading.Timer(delay * UNIT, client.close))
             eventually(lambda: len(lock.waiters()) == count)  # noqa: B023
-        for one in leaving:
-            one.start()
+        for timer in timers:
+            timer.start()
         with Control() as control:
-            began = time.monotonic()
-            assert not Lock(name="a", client=make_client()).acquire(timeout=seconds)
-            took = time.monotonic() - began
-        assert took < seconds + 14 * UNIT + control.late
+            start = time.monotonic()
+            assert not Lock(name="a", client=make_client()).acquire(timeout=timeout)
+            elapsed = time.monotonic() - start
+        assert elapsed < timeout + 14 * UNIT + control.late
         assert results(ahead) == ["ClientClosedError"] * 3
-    for one in leaving:
-        one.join()
+    for timer in timers:
+        timer.join()
 
 
-def test_time_out_between_threads_of_a_process_gives_the_place_to_the_next(lock: Lock) -> None:
+def test_local_waiter_that_times_out_leaves_its_turn_to_the_next_one(lock: Lock) -> None:
     lock.acquire()
     short = Running(lock.acquire, True, 10 * UNIT)
     eventually(lambda: len(lock._core.local_waiters) == 1)
@@ -208,19 +208,19 @@ def test_time_out_between_threads_of_a_process_gives_the_place_to_the_next(lock:
         ((True, "1"), TypeError),
     ],
 )
-def test_arguments_are_refused_as_by_the_standard_library(
+def test_acquire_with_invalid_arguments_raises_as_in_the_standard_library(
     lock: Lock, args: tuple[Any, ...], error: type[Exception]
 ) -> None:
-    for one in (lock, threading.Lock()):
+    for each in (lock, threading.Lock()):
         with pytest.raises(error):
-            one.acquire(*args)
+            each.acquire(*args)
     assert not lock.locked()
 
 
-# ---- who
+# ---- holders, waiters and tokens
 
 
-def test_holders_and_waiters_are_told_apart_and_say_who_they_are(lock: Lock, peer: Peer) -> None:
+def test_holders_and_waiters_of_a_contended_lock_describe_each_contender(lock: Lock, peer: Peer) -> None:
     assert (lock.holders(), lock.waiters()) == ([], [])
     peer.do(remote.in_thread, lock.acquire)
     waiting = Running(lock.acquire)
@@ -256,8 +256,8 @@ def test_fencing_token_grows_from_process_to_process(lock: Lock, peers: list[Pee
         lock.fencing_token  # noqa: B018
 
 
-def test_fencing_token_grows_though_the_folder_of_the_lock_was_deleted(lock: Lock, observer: Observer) -> None:
-    """Sequence numbers begin again; the token does not."""
+def test_fencing_token_grows_after_the_znode_of_the_lock_was_deleted(lock: Lock, observer: Observer) -> None:
+    """Sequence numbers start at 0 again; the token does not."""
     with lock:
         before = lock.fencing_token
     observer.wipe(lock.path)
@@ -266,66 +266,68 @@ def test_fencing_token_grows_though_the_folder_of_the_lock_was_deleted(lock: Loc
         with lock:
             return lock.fencing_token
 
-    eventually(lambda: token() > before)  # it was kept: that it was deleted is known some milliseconds later
+    eventually(lambda: token() > before)  # the lock was cached, and notices the deletion with a delay
 
 
 # ---- loss
 
 
-def delete_own_znode(lock: Lock, observer: Observer) -> None:
+def delete_holder_znode(lock: Lock, observer: Observer) -> None:
     observer.kazoo.delete(lock.holders()[0].path)
 
 
-def end_session(lock: Lock, observer: Observer) -> None:
+def expire_session(lock: Lock, observer: Observer) -> None:
     expire(lock.client)
 
 
-@pytest.mark.parametrize(("lose", "reason"), [(delete_own_znode, "znode deleted"), (end_session, "session expired")])
-def test_lock_lost_while_held_says_so_once_and_can_be_acquired_again(
-    lock: Lock, theirs: Lock, observer: Observer, lose: Callable[[Lock, Observer], None], reason: str
+@pytest.mark.parametrize(
+    ("lose", "reason"), [(delete_holder_znode, "znode deleted"), (expire_session, "session expired")]
+)
+def test_lock_lost_while_held_reports_it_once_and_can_be_acquired_again(
+    lock: Lock, other_lock: Lock, observer: Observer, lose: Callable[[Lock, Observer], None], reason: str
 ) -> None:
-    told: list[LockLostError] = []
-    lock.on_lost = told.append
+    losses: list[LockLostError] = []
+    lock.on_lost = losses.append
     lock.acquire()
     lose(lock, observer)
-    eventually(lambda: told, limit=60 * UNIT)
-    assert told[0].args == (lock.path, reason)
+    eventually(lambda: losses, limit=60 * UNIT)
+    assert losses[0].args == (lock.path, reason)
     assert not lock.held
-    assert theirs.acquire(timeout=PATIENCE)
+    assert other_lock.acquire(timeout=PATIENCE)
     with pytest.raises(LockLostError, match=reason):
         lock.release()
     with pytest.raises(NotHeldError):
         lock.release()
-    assert theirs.held
+    assert other_lock.held
     assert not lock.acquire(blocking=False)
-    theirs.release()
+    other_lock.release()
     assert lock.acquire(timeout=PATIENCE)
     assert lock.held
     lock.release()
-    assert len(told) == 1
+    assert len(losses) == 1
 
 
-def test_loss_is_raised_at_the_end_of_the_block_unless_the_block_raised(lock: Lock, observer: Observer) -> None:
+def test_loss_in_a_with_block_is_raised_at_its_end_unless_the_block_raised(lock: Lock, observer: Observer) -> None:
     with pytest.raises(LockLostError), lock:  # noqa: PT012
-        delete_own_znode(lock, observer)
+        delete_holder_znode(lock, observer)
         eventually(lambda: not lock.held)
     with pytest.raises(KeyError) as raised, lock:  # noqa: PT012
-        delete_own_znode(lock, observer)
+        delete_holder_znode(lock, observer)
         eventually(lambda: not lock.held)
         raise KeyError("the block's own")
     if hasattr(raised.value, "__notes__"):
         assert "lost while held" in raised.value.__notes__[0]
 
 
-def test_transaction_is_refused_once_the_lock_is_lost(lock: Lock, theirs: Lock, observer: Observer) -> None:
+def test_transaction_is_refused_once_the_lock_is_lost(lock: Lock, other_lock: Lock, observer: Observer) -> None:
     target = f"{lock.client.namespace}/guarded"
     lock.acquire()
     with lock.transaction() as transaction:
         transaction.create(target, b"0")
     stale = lock.transaction()
     stale.set_data(target, b"stale")
-    delete_own_znode(lock, observer)
-    with theirs, theirs.transaction() as fresh:
+    delete_holder_znode(lock, observer)
+    with other_lock, other_lock.transaction() as fresh:
         fresh.set_data(target, b"fresh")
     with pytest.raises(LockLostError):
         stale.commit()
@@ -334,7 +336,7 @@ def test_transaction_is_refused_once_the_lock_is_lost(lock: Lock, theirs: Lock, 
         lock.release()
 
 
-def test_transaction_whose_operation_is_refused_says_which_and_does_nothing(lock: Lock, observer: Observer) -> None:
+def test_transaction_with_a_failing_operation_names_it_and_changes_nothing(lock: Lock, observer: Observer) -> None:
     target = f"{lock.client.namespace}/guarded"
     with lock:
         transaction = lock.transaction()
@@ -348,9 +350,9 @@ def test_transaction_whose_operation_is_refused_says_which_and_does_nothing(lock
     assert observer.kazoo.exists(target) is None
 
 
-def test_waiter_whose_session_ends_stands_in_line_anew(lock: Lock, theirs: Lock, other: Client) -> None:
+def test_waiter_whose_session_expires_enqueues_again(lock: Lock, other_lock: Lock, other: Client) -> None:
     lock.acquire()
-    waiting = Running(theirs.acquire)
+    waiting = Running(other_lock.acquire)
     eventually(lambda: len(lock.waiters()) == 1)
     before, session = lock.waiters()[0].path, other.session_id
     expire(other)
@@ -358,17 +360,17 @@ def test_waiter_whose_session_ends_stands_in_line_anew(lock: Lock, theirs: Lock,
     assert waiting.is_alive()
     lock.release()
     assert waiting.result()
-    assert (theirs.held, other.session_id != session) == (True, True)
-    theirs.release()
+    assert (other_lock.held, other.session_id != session) == (True, True)
+    other_lock.release()
 
 
-def test_waiter_whose_znode_was_deleted_stands_in_line_anew(
-    lock: Lock, theirs: Lock, observer: Observer, make_client: MakeClient
+def test_waiter_whose_znode_is_deleted_enqueues_again(
+    lock: Lock, other_lock: Lock, observer: Observer, make_client: MakeClient
 ) -> None:
-    """It wakes with the release, does not find itself, and must not believe that it holds."""
+    """The release wakes the waiter, which must not take the lock: its znode is no longer in the queue."""
     lock.acquire()
-    waiting = Running(theirs.acquire)
-    eventually(lambda: len(lock.waiters()) == 1 and waiting_calls(theirs.client))
+    waiting = Running(other_lock.acquire)
+    eventually(lambda: len(lock.waiters()) == 1 and waiting_calls(other_lock.client))
     observer.kazoo.delete(lock.waiters()[0].path)
     third = Lock(name="a", client=make_client())
     behind = Running(third.acquire)
@@ -378,10 +380,12 @@ def test_waiter_whose_znode_was_deleted_stands_in_line_anew(
     assert waiting.is_alive()
     third.release()
     assert waiting.result()
-    theirs.release()
+    other_lock.release()
 
 
-def test_dead_process_gives_the_lock_back_with_its_session(lock: Lock, make_mortal: Callable[..., Peer]) -> None:
+def test_lock_of_a_killed_process_is_released_when_its_session_expires(
+    lock: Lock, make_mortal: Callable[..., Peer]
+) -> None:
     mortal = make_mortal()
     mortal.do(lock.acquire)
     mortal.kill()
@@ -389,7 +393,7 @@ def test_dead_process_gives_the_lock_back_with_its_session(lock: Lock, make_mort
     lock.release()
 
 
-def test_process_that_ends_in_good_order_gives_the_lock_back_at_once(lock: Lock, peer: Peer) -> None:
+def test_lock_of_a_process_that_closes_its_client_is_released_at_once(lock: Lock, peer: Peer) -> None:
     peer.do(lock.acquire)
     waiting = Running(lock.acquire)
     eventually(lambda: len(lock.waiters()) == 1)
@@ -398,11 +402,11 @@ def test_process_that_ends_in_good_order_gives_the_lock_back_at_once(lock: Lock,
     lock.release()
 
 
-def test_closing_the_client_ends_waits_and_loses_what_is_held(make_client: MakeClient, lock: Lock) -> None:
+def test_closing_a_client_ends_its_waits_and_loses_its_locks(make_client: MakeClient, lock: Lock) -> None:
     closing = make_client()
     held, waited = Lock(name="b", client=closing), Lock(name="a", client=closing)
-    told: list[LockLostError] = []
-    held.on_lost = told.append
+    losses: list[LockLostError] = []
+    held.on_lost = losses.append
     held.acquire()
     with lock:
         waiting = Running(waited.acquire)
@@ -410,17 +414,17 @@ def test_closing_the_client_ends_waits_and_loses_what_is_held(make_client: MakeC
         closing.close()
         with pytest.raises(ClientClosedError):
             waiting.result()
-        eventually(lambda: told)
+        eventually(lambda: losses)
         assert lock.waiters() == []
     with pytest.raises((ClientClosedError, LockLostError)):
         held.release()
 
 
-# ---- others in the folder
+# ---- other clients and other children of the znode
 
 
-def test_foreign_clients_stand_in_one_line_with_us(lock: Lock, server: ServerProcess) -> None:
-    """kazoo's Lock, told of our names; ours counts whatever ends in a sequence number."""
+def test_kazoo_locks_share_the_queue_in_fifo_order(lock: Lock, server: ServerProcess) -> None:
+    """Tell kazoo which names to count; distsync counts every name that ends in a sequence number."""
     kazoo = KazooClient(server.hosts)
     kazoo.start()
     try:
@@ -428,11 +432,11 @@ def test_foreign_clients_stand_in_one_line_with_us(lock: Lock, server: ServerPro
         assert foreign.acquire(timeout=PATIENCE)
         assert not lock.acquire(blocking=False)
         waiting = Running(lock.acquire)
-        eventually(lambda: line_of(lock) == 2)
+        eventually(lambda: queue_length(lock) == 2)
         assert (lock.holders()[0].pid, lock.waiters()[0].pid) == (None, remote.pid())
         behind = kazoo.Lock(lock.path, "behind", extra_lock_patterns=["-lock-"])
         third = Running(behind.acquire)
-        eventually(lambda: line_of(lock) == 3)
+        eventually(lambda: queue_length(lock) == 3)
         foreign.release()
         assert waiting.result()
         assert third.is_alive()
@@ -444,56 +448,57 @@ def test_foreign_clients_stand_in_one_line_with_us(lock: Lock, server: ServerPro
         kazoo.close()
 
 
-def test_children_that_are_no_contenders_are_in_nobodys_way(lock: Lock, observer: Observer) -> None:
+def test_children_that_are_not_contenders_do_not_block_the_lock(lock: Lock, observer: Observer) -> None:
     for name in ("notes", "lease_holder", "_c_12-lock-", "lock-00000001"):
         observer.kazoo.create(f"{lock.path}/{name}", makepath=True)
     with lock:
-        assert (line_of(lock), lock.held) == (1, True)
+        assert (queue_length(lock), lock.held) == (1, True)
 
 
-def test_folder_deleted_under_holder_and_waiter_is_made_anew(lock: Lock, theirs: Lock, observer: Observer) -> None:
+def test_lock_znode_deleted_under_holder_and_waiter_is_recreated(
+    lock: Lock, other_lock: Lock, observer: Observer
+) -> None:
     lock.acquire()
-    waiting = Running(theirs.acquire)
-    eventually(lambda: len(lock.waiters()) == 1 and waiting_calls(theirs.client))
+    waiting = Running(other_lock.acquire)
+    eventually(lambda: len(lock.waiters()) == 1 and waiting_calls(other_lock.client))
     observer.kazoo.delete(lock.waiters()[0].path)
     delete = observer.kazoo.transaction()
     delete.delete(lock.holders()[0].path)
     delete.delete(lock.path)
     assert delete.commit() == [True, True]
     assert waiting.result()
-    assert theirs.held
+    assert other_lock.held
     with pytest.raises(LockLostError):
         lock.release()
-    theirs.release()
+    other_lock.release()
 
 
-def test_release_before_the_next_one_has_woken_gives_it_to_the_one_behind(client: Client) -> None:
-    """Whoever may release does: two releases in a row let two threads in, one after the other, and no two at once."""
-    lock, inside, most = Lock(name="x", linger=0), [], [0]
+def test_two_releases_before_a_waiter_wakes_admit_waiters_one_at_a_time(client: Client) -> None:
+    """Any thread may release. Two releases in a row admit two waiters, but never both at once."""
+    lock, inside, max_inside = Lock(name="x", linger=0), [], [0]
 
     def use() -> None:
         lock.acquire()
         inside.append(1)
-        most[0] = max(most[0], len(inside))
-        eventually(lambda: go_on)
+        max_inside[0] = max(max_inside[0], len(inside))
+        eventually(lambda: may_leave)
         inside.pop()
         try:
             lock.release()
-        except NotHeldError:  # the second release below was of this holding
+        except NotHeldError:  # already released by the second release below
             pass
 
-    go_on: list[int] = []
+    may_leave: list[int] = []
     lock.acquire()
     waiting = [Running(use) for _ in range(3)]
     eventually(lambda: len(lock._core.local_waiters) == 3)
-    client._core.mutex.acquire()  # type: ignore[union-attr]  nobody wakes between the two
+    client._core.mutex.acquire()  # type: ignore[union-attr]  # keeps waiters from waking between the two
     try:
         lock.release()
         lock.release()
     finally:
         client._core.mutex.release()  # type: ignore[union-attr]
     eventually(lambda: len(inside) == 1)
-    go_on.append(1)
-    for one in waiting:
-        one.result()
-    assert most == [1]
+    may_leave.append(1)
+    results(waiting)
+    assert max_inside == [1]

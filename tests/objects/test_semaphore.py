@@ -163,7 +163,7 @@ def test_transaction_is_guarded_by_the_permit(slots: Semaphore, observer: Observ
         slots.release()
 
 
-def test_waiter_whose_session_ends_stands_in_line_anew(slots: Semaphore, make_client: MakeClient) -> None:
+def test_waiter_whose_session_expires_enqueues_again(slots: Semaphore, make_client: MakeClient) -> None:
     other = make_client()
     slots.acquire()
     slots.acquire()
@@ -330,7 +330,7 @@ def test_signals_of_many_reach_many_once(client: Client, peers: list[Peer]) -> N
     ("make", "error"),
     [(lambda: Semaphore(-1), ValueError), (lambda: Semaphore(1, name="s").acquire(False, 1), ValueError)],
 )
-def test_arguments_are_refused_as_by_the_standard_library(
+def test_acquire_with_invalid_arguments_raises_as_in_the_standard_library(
     client: Client, make: Callable[[], Any], error: type[Exception]
 ) -> None:
     with pytest.raises(error):

@@ -118,7 +118,7 @@ def test_the_unit_is_measured_unless_the_environment_has_it(chosen: str) -> None
 @pytest.mark.slow("checks the harness")
 def test_a_test_that_is_slow_on_one_server_is_left_to_make_test_on_the_other() -> None:
     file = "tests/objects/test_container_reaping.py"
-    name = "test_object_is_used_again_when_its_container_was_taken_away"
+    name = "test_object_can_be_used_again_after_its_container_was_reaped"
 
     def servers(chosen: str) -> set[str]:
         command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-m", chosen, "-k", name, file]
