@@ -260,7 +260,8 @@ def test_release_of_a_lock_wakes_one_of_20_waiters(client: Client, make_client: 
             lock.release()
             eventually(lambda: any(not one.is_alive() for one in waiting))
             settle(others)
-        proofs = sum(sent(one, "Sync") for one in others) - asked  # of who has waited for longer than a lease
+        # of a waiter that has waited for longer than a lease
+        proofs = sum(sent(one, "Sync") for one in others) - asked
         assert (cost.events, cost.requests - proofs) == (1, 1 + len(others))
         ended = next(place for place, one in enumerate(waiting) if not one.is_alive())
         assert waiting.pop(ended).result()
@@ -299,7 +300,8 @@ def test_barrier_costs_3_requests_in_1_round_trip_before_the_wait_and_1_to_open_
     client: Client, other: Client
 ) -> None:
     ours, theirs = Barrier(2, name="b"), Barrier(2, name="b", client=other)
-    for early, late in ((ours, theirs), (theirs, ours)):  # the receipt of whoever opens it is made, on either side
+    # the receipt of the opening process is created, on either side
+    for early, late in ((ours, theirs), (theirs, ours)):
         first = Running(early.wait)
         eventually(lambda: ours.n_waiting == 1)
         late.wait()
@@ -450,7 +452,7 @@ def test_item_with_a_claim_costs_1_request_to_put_6_to_get_and_1_to_be_done(clie
     queue.get()
     with counted(client) as later:
         queue.nack(delay=1e-3)
-    time.sleep(UNIT)  # it is due: who waits for it leaves the line in the background
+    time.sleep(UNIT)  # it is due: its waiter leaves the queue in the background
     queue.get()
     with counted(client) as done:
         queue.task_done()

@@ -94,7 +94,7 @@ def costs(client: Client, steps: Steps, run: Callable[[Any], object]) -> list[Co
 
 
 def cost_of(client: Client, step: Callable[[], Any], run: Callable[[Any], object]) -> Cost:
-    """With what goes on in the background until all is calm."""
+    """Include background work until all is quiet."""
     with counted(client) as cost:
         run(step())
         calm = Calm(client)

@@ -1,4 +1,4 @@
-"""What is paid more where others are faster, where a wait is long, and where a vote or a member comes: counted."""
+"""Additional requests if others are faster, a wait is long, or a vote or a member arrives."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def wait_for(waiter: Any) -> None:
 def test_long_wait_looks_again_for_3_or_2_requests_at_half_of_each_session_timeout(
     kind: Callable[..., Any], nodes: int, make_client: MakeClient, other: Client
 ) -> None:
-    """Each look is a list, and so many nodes."""
+    """Each check is a listing and several reads."""
     client = make_client(session_timeout=20 * UNIT)
     ours, theirs = kind(name="w", client=client), kind(name="w", client=other)
     waiting = Running(wait_for, ours)

@@ -23,7 +23,7 @@ def latch(client: Client) -> CountDownLatch:
     return CountDownLatch(3, name="l")
 
 
-def test_all_who_wait_go_on_at_zero_and_nobody_before(latch: CountDownLatch, peers: list[Peer]) -> None:
+def test_all_waiters_continue_at_zero_and_none_before(latch: CountDownLatch, peers: list[Peer]) -> None:
     for peer in peers[:2]:
         peer.start(latch.wait)
     assert [peers[2].do(latch.count_down), latch.count_down()] == [2, 1]
@@ -57,7 +57,7 @@ def test_steps_of_all_processes_count_once_each(client: Client, peers: list[Peer
 
 
 @pytest.mark.slow_on("zookeeper")
-def test_steps_of_who_died_stay_counted(latch: CountDownLatch, make_mortal: Callable[..., Peer]) -> None:
+def test_steps_of_an_exited_process_stay_counted(latch: CountDownLatch, make_mortal: Callable[..., Peer]) -> None:
     mortal = make_mortal()
     assert mortal.do(latch.count_down) == 2
     mortal.kill()
@@ -65,7 +65,7 @@ def test_steps_of_who_died_stay_counted(latch: CountDownLatch, make_mortal: Call
 
 
 def test_try_set_count_closes_it_again_when_it_is_open(latch: CountDownLatch, client: Client) -> None:
-    """Redisson's trySetCount; who waits for the last round goes on, however soon it is closed again."""
+    """Redisson's trySetCount; waiters of the last round continue, however soon it is closed again."""
     assert not latch.try_set_count(2)
     waiting = Running(latch.wait)
     eventually(lambda: waiting_calls(client))

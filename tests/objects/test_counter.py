@@ -36,7 +36,7 @@ def value(client: Client) -> Value[list[int]]:
 # ---- Counter
 
 
-def test_number_is_the_same_for_everybody(counter: Counter, peer: Peer) -> None:
+def test_number_is_the_same_in_all_processes(counter: Counter, peer: Peer) -> None:
     assert counter.value == 0
     counter += 5
     counter -= 2

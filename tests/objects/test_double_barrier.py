@@ -56,7 +56,7 @@ def test_nobody_enters_before_all_are_there_and_nobody_leaves_before_all_are_rea
 
 @pytest.mark.slow_on("zookeeper")
 def test_30_turns_of_3_threads_in_each_of_2_processes(client: Client, peer: Peer, tmp_path: Path) -> None:
-    """Each thread counts; whoever is fast comes again while the others still leave."""
+    """Each thread counts; a fast one enters again while the others still leave."""
     barrier, turns = DoubleBarrier(6, name="d"), 30
     peer.start(remote_barriers.meet, barrier, tmp_path, "theirs", turns, 3)
     seen = [*remote_barriers.meet(barrier, tmp_path, "ours", turns, 3), *peer.result(6 * PATIENCE)]
@@ -89,7 +89,7 @@ def test_who_is_late_to_enter_withdraws_and_is_not_counted(
 
 @pytest.mark.slow_on("zookeeper")
 @pytest.mark.parametrize("lowest", [True, False])
-def test_member_that_dies_inside_does_not_hold_up_the_others(
+def test_exited_member_inside_does_not_delay_the_others(
     client: Client, peers: list[Peer], make_mortal: Callable[..., Peer], observer: Observer, lowest: bool
 ) -> None:
     """Double Barriers: "processes that fail after the barrier has been entered do not prevent correct processes from
@@ -142,7 +142,7 @@ def inside_together(clients: list[Client]) -> list[Inside]:
     return sorted(stays, key=lambda stay: stay.name)
 
 
-def test_lowest_one_that_dies_lets_nobody_leave_before_the_others_are_ready(
+def test_exit_of_the_lowest_member_lets_none_leave_before_the_others_are_ready(
     client: Client, make_client: MakeClient, observer: Observer
 ) -> None:
     """The others then wait for the next lowest one: "delete(n) if still exists, and wait"."""
@@ -159,7 +159,7 @@ def test_lowest_one_that_dies_lets_nobody_leave_before_the_others_are_ready(
         lowest.running.result()
 
 
-def test_session_that_ends_inside_is_told_and_holds_up_nobody(
+def test_session_end_inside_is_reported_and_delays_no_other(
     client: Client, peer: Peer, make_client: MakeClient
 ) -> None:
     other = make_client()
@@ -176,7 +176,7 @@ def test_session_that_ends_inside_is_told_and_holds_up_nobody(
         theirs.leave()
 
 
-def test_session_that_ends_while_it_waits_stands_there_anew(client: Client, make_client: MakeClient) -> None:
+def test_waiter_whose_session_ends_enqueues_again(client: Client, make_client: MakeClient) -> None:
     other = make_client()
     barrier, theirs = DoubleBarrier(2, name="d"), DoubleBarrier(2, name="d", client=other)
     entering = Running(remote_barriers.enter_then, theirs, True)
@@ -216,7 +216,7 @@ def test_more_than_its_parties_wait_for_the_next_meeting(client: Client, make_cl
 def test_end_of_all_inside_lets_the_next_ones_in(
     client: Client, make_mortal: Callable[..., Peer], make_client: MakeClient
 ) -> None:
-    """``ready`` stays when the last one dies; the next who stands there takes it away."""
+    """``ready`` stays when the last member exits; the next member deletes it."""
     barrier, mortal = DoubleBarrier(2, name="d"), make_mortal()
     assert mortal.do(remote_barriers.enter_in_threads, barrier, 2) == ["inside"] * 2
     running = [
@@ -228,7 +228,7 @@ def test_end_of_all_inside_lets_the_next_ones_in(
 
 
 def test_touch_of_znodes_lets_nobody_in_or_out(barrier: DoubleBarrier, observer: Observer, peers: list[Peer]) -> None:
-    """A wake is a hint: who wakes counts again."""
+    """A wakeup is a hint: a woken member counts again."""
     for peer in peers:
         peer.start(barrier.enter)
     waiting(barrier, 3)
@@ -248,7 +248,9 @@ def test_touch_of_znodes_lets_nobody_in_or_out(barrier: DoubleBarrier, observer:
     assert [peer.result() for peer in peers] == [True] * 3
 
 
-def test_members_that_disagree_about_the_parties_are_told_both_values(barrier: DoubleBarrier, peer: Peer) -> None:
+def test_members_that_disagree_about_the_parties_get_an_error_with_both_values(
+    barrier: DoubleBarrier, peer: Peer
+) -> None:
     peer.start(remote.catch, barrier.enter, PATIENCE)
     waiting(barrier, 1)
     with pytest.raises(MismatchError, match=r"is 4, not 3"):
@@ -260,20 +262,20 @@ def test_members_that_disagree_about_the_parties_are_told_both_values(barrier: D
     assert peer.result() == "KeyboardInterrupt"
 
 
-def test_other_client_that_asks_for_another_number_is_told(client: Client, make_client: MakeClient) -> None:
-    """As long as somebody stands there; the server takes away the znode of a barrier that nobody is at."""
+def test_client_with_another_number_of_parties_gets_an_error(client: Client, make_client: MakeClient) -> None:
+    """As long as there is a member; the server deletes the znode of an unused barrier."""
     barrier, other = DoubleBarrier(2, name="d"), make_client()
     entering = Running(remote_barriers.enter_then, barrier, True)
     waiting(barrier, 1)
     with pytest.raises(MismatchError, match=r"is 2, not 3"):
         DoubleBarrier(3, name="d", client=other).enter(PATIENCE)
-    assert "Create" not in other.statistics().requests  # it never stood there, and was never counted
+    assert "Create" not in other.statistics().requests  # it was never enqueued, and never counted
     assert barrier.enter()
     assert barrier.leave()
     assert entering.result() == "True"
 
 
-def test_barrier_that_says_nothing_is_that_of_who_comes_first(
+def test_barrier_without_data_belongs_to_the_first_party(
     client: Client, make_client: MakeClient, observer: Observer
 ) -> None:
     barrier, other = DoubleBarrier(2, name="d"), make_client()

@@ -25,7 +25,7 @@ MakeClient = Callable[..., Client]
 pytestmark = pytest.mark.usefixtures("no_guards")
 
 
-def test_leader_is_known_to_all_who_look(client: Client, other: Client, peer: Peer) -> None:
+def test_leader_is_known_to_all_observers(client: Client, other: Client, peer: Peer) -> None:
     election = Election({"port": 80}, name="e")
     seen = Election(name="e", client=other)
     assert seen.leader is None
@@ -78,7 +78,7 @@ def test_only_the_next_candidate_wakes(client: Client, make_client: MakeClient) 
         Election(name="e", client=one).release()
 
 
-def test_candidates_stand_in_order(client: Client, other: Client) -> None:
+def test_candidates_lead_in_fifo_order(client: Client, other: Client) -> None:
     election = Election("a", name="e")
     with election:
         second = Running(lead, Election("b", name="e", client=other))
@@ -102,7 +102,7 @@ def test_wait_is_for_a_change_and_ends_in_time(client: Client, other: Client) ->
     assert seen.wait_for(lambda: False, UNIT) is False
 
 
-def test_when_the_leaders_process_dies_the_next_one_leads(client: Client, make_mortal: Callable[..., Peer]) -> None:
+def test_next_candidate_leads_when_the_leaders_process_exits(client: Client, make_mortal: Callable[..., Peer]) -> None:
     mortal, election = make_mortal(), Election("mine", name="e")
     first = mortal.do(lead, Election("theirs", name="e"))
     assert election.leader.data == "theirs"
@@ -124,7 +124,7 @@ def test_what_an_earlier_leader_left_is_replaced(client: Client, observer: Obser
     assert election.leader is None
 
 
-def test_leader_that_somebody_deletes_comes_back(
+def test_leader_node_deleted_by_another_client_is_recreated(
     client: Client, observer: Observer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(protocol, "GUARD_AFTER_S", 0.01)
@@ -139,7 +139,7 @@ def test_leader_that_somebody_deletes_comes_back(
     assert not observer.kazoo.exists(f"{election.path}/LEADER")
 
 
-def test_who_is_deposed_is_told_and_leader_goes(
+def test_deposed_leader_is_notified_and_leader_node_is_deleted(
     client: Client, observer: Observer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(background_thread, "GUARD_AFTER_S", 0.01)

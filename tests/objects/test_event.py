@@ -19,7 +19,7 @@ def event(client: Client) -> Event:
     return Event(name="e")
 
 
-def test_flag_is_the_same_for_everybody(event: Event, peers: list[Peer]) -> None:
+def test_flag_is_the_same_in_all_processes(event: Event, peers: list[Peer]) -> None:
     assert not any(peer.do(event.is_set) for peer in peers)
     peers[0].do(event.set)
     assert peers[0].do(event.is_set)
@@ -32,7 +32,7 @@ def test_flag_is_the_same_for_everybody(event: Event, peers: list[Peer]) -> None
     assert not peers[1].do(event.wait, UNIT)
 
 
-def test_set_wakes_all_who_wait_in_all_processes(event: Event, peers: list[Peer]) -> None:
+def test_set_wakes_all_waiters_in_all_processes(event: Event, peers: list[Peer]) -> None:
     for peer in peers:
         peer.start(event.wait, PATIENCE)
     ours = Running(event.wait)
@@ -55,7 +55,7 @@ def test_set_and_clear_wake_who_waited_when_they_came(
         assert not Event(name="e", client=others[0]).wait(0)
 
 
-def test_set_and_clear_are_not_missed_by_who_looks_late(event: Event, client: Client) -> None:
+def test_set_and_clear_are_not_missed_by_a_late_reader(event: Event, client: Client) -> None:
     """Many changes, one event: the state tells."""
     waiting = Running(event.wait)
     eventually(lambda: waiting_calls(client))

@@ -289,7 +289,7 @@ def test_semaphore_in_curators_layout_has_its_names(client: Client, observer: Ob
 
 
 @LAYOUTS
-def test_permit_lost_in_a_pool_is_told_and_comes_back(layout: str, client: Client, observer: Observer) -> None:
+def test_lost_permit_of_a_pool_is_reported_and_available_again(layout: str, client: Client, observer: Observer) -> None:
     told: list[LockLostError] = []
     slots = Semaphore(1, name="s", layout=layout, on_lost=told.append)
     slots.acquire()
@@ -303,7 +303,7 @@ def test_permit_lost_in_a_pool_is_told_and_comes_back(layout: str, client: Clien
 
 
 @LAYOUTS
-def test_waiter_whose_turn_is_taken_from_it_stands_in_line_anew(
+def test_waiter_whose_turn_was_taken_enqueues_again(
     layout: str, client: Client, make_client: MakeClient, observer: Observer
 ) -> None:
     ours = Semaphore(1, name="s", layout=layout)

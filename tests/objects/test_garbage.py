@@ -100,7 +100,7 @@ def test_call_leaves_nothing_that_leads_to_its_caller(
     eventually(lambda: left() is None)
 
 
-def test_generator_that_catches_the_error_of_a_call_goes_on(client: Client) -> None:
+def test_generator_that_catches_the_error_of_a_call_continues(client: Client) -> None:
     def wait_and_go_on() -> Iterator[int]:
         try:
             distsync.Barrier(2, name="b").wait(UNIT)

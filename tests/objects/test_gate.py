@@ -24,7 +24,7 @@ def gate(client: Client) -> Gate:
     return Gate(name="g")
 
 
-def test_gate_is_open_until_somebody_closes_it(gate: Gate, peers: list[Peer]) -> None:
+def test_gate_is_open_until_it_is_closed(gate: Gate, peers: list[Peer]) -> None:
     assert gate.is_open
     assert peers[0].do(gate.wait, 0.0)
     assert peers[0].do(gate.close)
@@ -36,7 +36,7 @@ def test_gate_is_open_until_somebody_closes_it(gate: Gate, peers: list[Peer]) ->
     assert peers[2].do(gate.wait, 0.0)
 
 
-def test_open_lets_all_go_on_who_wait_in_all_processes(gate: Gate, peers: list[Peer]) -> None:
+def test_open_wakes_all_waiters_in_all_processes(gate: Gate, peers: list[Peer]) -> None:
     """Barriers, steps 3 and 4."""
     gate.close()
     for peer in peers:
@@ -55,7 +55,7 @@ def test_closed_gate_outlives_who_closed_it(gate: Gate, make_mortal: Callable[..
     assert not gate.wait(2 * UNIT)
 
 
-def test_gate_that_is_opened_and_closed_at_once_lets_go_on_who_waited(
+def test_gate_that_is_opened_and_closed_at_once_wakes_its_waiters(
     gate: Gate, client: Client, make_client: MakeClient
 ) -> None:
     """And who comes after it waits."""
@@ -94,7 +94,7 @@ def test_wait_outlives_the_session(gate: Gate, make_client: MakeClient) -> None:
     assert waiting.result()
 
 
-def test_100_waiters_of_one_client_wait_by_one_watch_and_all_go_on(gate: Gate, client: Client) -> None:
+def test_100_waiters_of_one_client_share_one_watch_and_all_continue(gate: Gate, client: Client) -> None:
     gate.close()
     waiting = [Running(gate.wait) for _ in range(100)]
     eventually(lambda: waiting_calls(client) == 100)

@@ -30,7 +30,7 @@ from distsync.testing.faulty_proxy import Proxy
 MakeClient = Callable[..., Client]
 
 
-def test_everybody_sees_who_joins_and_leaves(client: Client, peers: list[Peer]) -> None:
+def test_joins_and_leaves_are_visible_in_all_processes(client: Client, peers: list[Peer]) -> None:
     group = Group(name="g")
     assert len(group) == 0
     ids = {peer.do(join, group, number) for number, peer in enumerate(peers)}
@@ -150,7 +150,7 @@ def reached(seen: list[Member], count: int) -> bool:
     return len(seen) == count
 
 
-def test_group_whose_znode_is_deleted_is_seen_again_when_somebody_joins(
+def test_group_whose_znode_was_deleted_is_visible_again_after_a_join(
     client: Client, other: Client, observer: Observer
 ) -> None:
     seen: list[Member] = []

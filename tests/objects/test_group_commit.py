@@ -92,7 +92,7 @@ def test_signal_handler_may_put_while_its_thread_waits_for_its_own_put(
     assert sorted(queue.get() for _ in range(3)) == ["first", "in the handler", "outside"]
 
 
-def test_one_done_too_many_in_a_batch_whose_answer_is_lost_is_told_once(
+def test_surplus_task_done_in_a_batch_whose_reply_is_lost_is_reported_once(
     proxied: Any, make_client: Callable[..., Any], proxy: Proxy
 ) -> None:
     queue, theirs = queue_of(proxied), Queue[int](name="q", client=make_client())

@@ -73,7 +73,7 @@ def test_interrupted_with_block_leaves_it_free(kind: Any, client: Client, make_c
 
 
 @pytest.mark.slow_on("zookeeper")
-def test_kept_lock_that_is_just_wanted_goes_though_who_lets_go_of_it_is_interrupted(
+def test_requested_cached_lock_is_evicted_even_if_its_release_is_interrupted(
     client: Client, make_client: MakeClient
 ) -> None:
     ours, theirs = Lock(name="x", linger=60.0), Lock(name="x", linger=0, client=make_client())
@@ -122,7 +122,8 @@ def test_who_takes_it_again_after_an_interrupt_has_it(kind: Any, client: Client,
                     theirs.release()
                     assert shared, f"two have it after an interrupt at {where}"
                     assert not ours.held
-        except LockLostError:  # a reader whose first acquire was interrupted may lose the second one, and is told
+        # a reader whose first acquire was interrupted may lose the second one, and is notified
+        except LockLostError:
             assert shared
 
     use()

@@ -1,4 +1,6 @@
-"""JoinableQueue between threads, clients and processes: who gets an item has it until it is done, or he dies."""
+"""JoinableQueue between threads, clients and processes: a consumer has an item until it is done, or
+its session ends.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,7 @@ def claims(queue: Any, observer: Observer) -> int:
 
 
 def kept(queue: Any, observer: Observer) -> list[str]:
-    """What is left of items."""
+    """Return what is left of items."""
     parts = ("/claims/", "/keys/", "/delayed/", "/i_")
     return [path for path in observer.tree(queue.path) if any(part in path for part in parts)]
 
@@ -65,7 +67,7 @@ def test_items_are_done_by_task_done_and_join_ends_then(queue: Any, peers: list[
     assert peers[0].do(remote.catch, queue.task_done) == "ValueError"
 
 
-def test_item_of_a_worker_that_dies_comes_again_before_all_others(
+def test_item_of_a_killed_worker_is_redelivered_before_all_others(
     queue: Any, peer: Peer, make_mortal: Callable[..., Peer]
 ) -> None:
     queue.put_many(["first", "second", "third"])
@@ -141,7 +143,7 @@ def test_task_done_is_for_the_thread_s_own_item_or_the_one_that_is_named(queue: 
 
 
 class Watched(Delivery[Any]):
-    """Something happens when somebody looks what it is, the first time."""
+    """An attribute whose first read triggers something."""
 
     _happens: list[Callable[[], Any]]
 
@@ -156,13 +158,13 @@ class Watched(Delivery[Any]):
 
 
 def watched(delivery: Any, happens: Callable[[], Any]) -> Any:
-    """``delivery``; another thread does something while somebody looks at it."""
+    """Wrap ``delivery`` so that another thread acts when it is read."""
     vars(delivery)["_happens"] = [lambda: Running(happens).result()]
     delivery.__class__ = Watched
     return delivery
 
 
-def test_get_that_finds_nothing_leaves_what_other_threads_have_and_end_meanwhile(queue: Any) -> None:
+def test_get_without_an_item_does_not_affect_items_of_other_threads(queue: Any) -> None:
     queue.put_many("abc")
     first, second, third = (Running(queue.claim).result() for _ in "abc")
     watched(second, first.done)
@@ -175,7 +177,7 @@ def test_get_that_finds_nothing_leaves_what_other_threads_have_and_end_meanwhile
     queue.join()
 
 
-def test_task_done_is_for_the_thread_s_own_item_though_others_end_theirs_meanwhile(queue: Any) -> None:
+def test_task_done_ends_the_threads_own_item_while_others_end_theirs(queue: Any) -> None:
     queue.put_many("abc")
     first, second = (Running(queue.claim).result() for _ in "ab")
     third = queue.claim()
@@ -248,7 +250,7 @@ def test_item_without_a_label_holds_up_nobody(queue: Any, observer: Observer) ->
 
 
 @pytest.mark.parametrize("folder", ["claims", "delayed", "keys", "clock"])
-def test_folder_that_somebody_deletes_is_made_again(queue: Any, observer: Observer, folder: str) -> None:
+def test_deleted_folder_is_created_again(queue: Any, observer: Observer, folder: str) -> None:
     queue.put_many(["a", "b"])
     delivery = queue.claim()
     observer.kazoo.delete(f"{queue.path}/{folder}", recursive=True)
@@ -284,7 +286,7 @@ def test_items_claimed_ahead_cost_no_request(client: Client, hasty: Any, no_guar
 
 
 @pytest.mark.slow_on("zookeeper")
-def test_items_claimed_ahead_by_who_dies_come_again_in_order(
+def test_items_claimed_ahead_by_a_killed_worker_are_redelivered_in_order(
     hasty: Any, make_mortal: Callable[..., Peer], observer: Observer
 ) -> None:
     hasty.put_many(range(12))
@@ -413,9 +415,7 @@ def test_item_delivered_too_often_is_a_dead_letter(client: Client, peer: Peer, o
 
 
 @pytest.mark.slow_on("zookeeper")
-def test_worker_that_dies_of_its_item_again_and_again_leaves_a_dead_letter(
-    client: Client, make_mortal: Callable[..., Peer]
-) -> None:
+def test_item_that_kills_its_workers_becomes_a_dead_letter(client: Client, make_mortal: Callable[..., Peer]) -> None:
     queue = JoinableQueue[str](0, 1, name="q")
     queue.put("poison")
     mortal = make_mortal()

@@ -1,4 +1,6 @@
-"""Two kinds of object on one path in two processes: who reads what a znode says refuses what others have written."""
+"""Two kinds of object on one path in two processes: a reader of a znode refuses the data of another
+kind.
+"""
 
 from __future__ import annotations
 

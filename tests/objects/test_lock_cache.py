@@ -1,4 +1,4 @@
-"""Kept locks: what is taken again costs nothing, and whoever else wants it has it at once."""
+"""Cached locks: re-acquiring costs nothing, and other contenders are served at once."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ MakeClient = Callable[..., Client]
 
 @pytest.fixture(autouse=True)
 def closed(client: Client, other: Client) -> Iterator[None]:
-    """What they keep goes with them."""
+    """Close the clients, which evicts their cached locks."""
     yield
     client.close()
     other.close()
@@ -71,7 +71,7 @@ def keeping(kind: Any, client: Client) -> Any:
 
 
 def is_watched(lock: Any) -> bool:
-    """Whether the keeper would hear of somebody who comes."""
+    """Return whether the background thread would notice another contender."""
     link = lock.client._core.link
     return any(key[0] == "children" for key in link.watches._signals)
 
@@ -106,7 +106,7 @@ def children(client: Client, lock: Any) -> list[str]:
     return [path for path, _ in client.run(contenders(lock.path))]
 
 
-def test_lock_that_is_kept_goes_by_itself(client: Client, observer: Observer) -> None:
+def test_cached_lock_is_evicted_after_its_time(client: Client, observer: Observer) -> None:
     lock = Lock(name="k", linger=UNIT)
     with lock:
         pass
@@ -178,7 +178,7 @@ def test_transaction_of_a_holding_that_is_over_is_refused_though_the_lock_is_kep
         later.commit()
 
 
-def test_kept_lock_whose_znode_was_deleted_is_acquired_anew_and_nobody_is_told(
+def test_cached_lock_whose_znode_was_deleted_is_acquired_again_without_a_report(
     client: Client, observer: Observer
 ) -> None:
     told: list[Any] = []
@@ -218,7 +218,7 @@ def test_lock_is_not_taken_again_when_its_lease_has_run_out(client: Client) -> N
         assert lock.fencing_token > before
 
 
-def test_process_that_stood_still_sees_who_holds_what_it_kept(client: Client, other: Client) -> None:
+def test_suspended_process_sees_the_new_holder_of_its_cached_lock(client: Client, other: Client) -> None:
     """It believes that it keeps it, for a moment; its session has ended, and its lease has run out."""
     ours = keeping(Lock, client)
     kept = ours._core.cached
@@ -254,7 +254,7 @@ def test_threads_of_a_process_share_a_kept_lock_without_a_request(kind: Any, cli
     assert cost.requests == 0
 
 
-def test_waiter_outside_gets_in_though_threads_of_a_process_go_on(client: Client, other: Client) -> None:
+def test_waiter_of_another_process_is_served_while_threads_continue(client: Client, other: Client) -> None:
     ours, theirs, over = keeping(Lock, client), Lock(name="k", client=other), threading.Event()
 
     def use() -> None:
@@ -325,7 +325,7 @@ def readers_of(makes: MakeClient, count: int) -> list[Any]:
 
 
 def close(readers: list[Any]) -> None:
-    """What they keep goes with them."""
+    """Close the clients, which evicts their cached locks."""
     for reader in readers:
         reader.client.close()
 
@@ -365,7 +365,7 @@ def test_threads_that_read_share_what_is_kept_without_a_request(client: Client) 
     assert cost.requests == 0
 
 
-def test_kept_reader_goes_by_itself(client: Client, observer: Observer) -> None:
+def test_cached_reader_is_evicted_after_its_time(client: Client, observer: Observer) -> None:
     reader = SharedLock(name="k", linger=UNIT).reader
     with reader:
         pass
@@ -471,7 +471,7 @@ def test_who_looks_sees_who_reads_and_not_who_keeps(client: Client, make_client:
     close(readers)
 
 
-def test_writer_outside_gets_in_though_readers_go_on(client: Client, make_client: MakeClient) -> None:
+def test_writer_of_another_process_is_served_while_readers_continue(client: Client, make_client: MakeClient) -> None:
     readers, over = [reader for reader in readers_of(make_client, 2) for _ in range(2)], threading.Event()
     writing = SharedLock(name="k", client=client).writer
 
@@ -492,7 +492,7 @@ def test_writer_outside_gets_in_though_readers_go_on(client: Client, make_client
     close(readers)
 
 
-def test_kept_reader_whose_znode_was_deleted_is_acquired_anew_and_nobody_is_told(
+def test_cached_reader_whose_znode_was_deleted_is_acquired_again_without_a_report(
     client: Client, observer: Observer
 ) -> None:
     told: list[Any] = []
@@ -553,7 +553,7 @@ def test_transaction_of_a_reading_that_is_over_is_refused_though_it_is_kept(clie
 
 @pytest.mark.parametrize("reads", [1, 2, 3])
 @pytest.mark.parametrize("step", ["acquire_from_cache", "release_to_cache"])
-def test_kept_lock_is_not_taken_nor_put_by_while_a_session_ends_and_another_one_begins(
+def test_cached_lock_is_neither_acquired_nor_cached_during_a_session_change(
     client: Client, step: str, reads: int
 ) -> None:
     lock = keeping(Lock, client)

@@ -1,4 +1,4 @@
-"""Who is told of a loss, and when: whatever can be held says so without a server's help."""
+"""Reports of losses: objects that can be held notice them without the help of a server."""
 
 from __future__ import annotations
 

@@ -142,7 +142,7 @@ def test_release_of_what_nobody_holds_is_an_error(lock: Any, peer: Peer) -> None
         lock.release()
 
 
-def test_loss_of_the_session_is_told_and_releases_nobody_elses(lock: Any, client: Client, peer: Peer) -> None:
+def test_session_loss_is_reported_and_releases_no_other_holder(lock: Any, client: Client, peer: Peer) -> None:
     lock.acquire()
     expire(client)
     peer.do(lock.acquire)
@@ -216,7 +216,7 @@ def test_bound_holds_over_processes(client: Client, peer: Peer) -> None:
 
 
 @pytest.mark.slow_on("zookeeper")
-def test_permits_of_a_process_that_dies_come_back(client: Client, make_mortal: Callable[..., Peer]) -> None:
+def test_permits_of_a_killed_process_are_released(client: Client, make_mortal: Callable[..., Peer]) -> None:
     slots = BoundedSemaphore(2, name="slots")
     peer = make_mortal()
     peer.do(remote.repeat, 2, slots.acquire)
@@ -230,7 +230,7 @@ def test_permits_of_a_process_that_dies_come_back(client: Client, make_mortal: C
 
 
 @pytest.mark.slow_on("zookeeper")
-def test_lock_of_a_process_that_dies_comes_back(lock: Any, make_mortal: Callable[..., Peer]) -> None:
+def test_lock_of_a_killed_process_is_released(lock: Any, make_mortal: Callable[..., Peer]) -> None:
     peer = make_mortal()
     peer.do(lock.acquire)
     peer.kill()
@@ -253,7 +253,7 @@ def test_set_and_clear_wakes_who_waits_in_other_processes(client: Client, peers:
     assert not event.is_set()
 
 
-def test_abort_breaks_the_barrier_for_who_waits_in_other_processes(client: Client, peers: list[Peer]) -> None:
+def test_abort_breaks_the_barrier_for_waiters_in_other_processes(client: Client, peers: list[Peer]) -> None:
     barrier = Barrier(4, name="start")
     for peer in peers:
         peer.start(remote.catch, barrier.wait)
@@ -317,7 +317,7 @@ def test_reprs_are_those_of_multiprocessing(client: Client, peer: Peer) -> None:
     assert repr(Condition(rlock, name="c")) == "<Condition(<RLock(None, 0)>, 0)>"
 
 
-def test_reprs_ask_nobody_who_is_not_there(make_client: Callable[..., Client]) -> None:
+def test_reprs_send_no_request_to_an_unreachable_server(make_client: Callable[..., Client]) -> None:
     asleep = make_client()
     assert repr(Lock(name="l", client=asleep)) == "<Lock(owner=unknown)>"
     assert repr(RLock(name="r", client=asleep)) == "<RLock(unknown, unknown)>"

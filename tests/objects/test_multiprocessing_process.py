@@ -1,8 +1,8 @@
-"""Our Process: what a child has from its parent, what a fork leaves behind, and what becomes of the things of a child
-that dies.
+"""Our Process: what a child inherits, what a fork leaves behind, and the holds of a child that exits.
 
-A session lasts 10 s here, longer than any of these tests takes. And what must be free at once is compared with what a
-child of the standard library holds, which nobody looks after and which died before.
+A session lasts 10 s here, longer than any of these tests takes. What must be free at once is
+compared with the holds of a child of the standard library, which is not watched and which was
+killed before.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def nobody_is_watched() -> Iterator[None]:
 
 
 class Child:
-    """A process that holds things until it is killed, or is told to go on."""
+    """A process that holds things until it is killed, or asked to continue."""
 
     def __init__(self, context: Any, *held: Any, **how: Any) -> None:
         self.holds, self.goes_on = context.Event(), context.Event()
@@ -133,7 +133,7 @@ def test_what_a_killed_child_held_is_free_when_its_parent_has_joined_it(method: 
 
 
 def test_what_a_killed_child_held_is_free_though_nobody_joins_it(client: Client, tmp_path: Path) -> None:
-    """And before what a child of the standard library held, which died before."""
+    """Earlier than the holds of a child of the standard library that was killed before."""
     lock, theirs, file = Lock(name="ours"), Lock(name="theirs"), tmp_path / "credentials"
     stdlibs = multiprocessing.get_context("fork").Process(target=remote.hold_and_die, args=(theirs, file))
     ours = get_context("fork").Process(target=remote.hold_and_die, args=(lock,))
@@ -158,7 +158,7 @@ def test_child_of_the_standard_library_that_has_ended_keeps_nothing(method: str,
     client.close()
 
 
-def test_child_of_the_standard_library_goes_on_in_its_threads(client: Client, tmp_path: Path) -> None:
+def test_child_of_the_standard_library_continues_in_its_threads(client: Client, tmp_path: Path) -> None:
     lock, file = distsync.Lock(name="kept", linger=SESSION_S), tmp_path / "done"
     child = multiprocessing.get_context("fork").Process(target=remote.take_again_at_the_end, args=(lock, file))
     child.start()
@@ -284,7 +284,7 @@ def test_subclass_of_process_is_started_by_any_method(client: Client) -> None:
     assert distsync.Counter(name="counts").value == len(METHODS)
 
 
-def test_what_a_parent_made_and_only_children_used_goes_with_the_parents_client(
+def test_parents_object_used_only_by_children_is_deleted_with_the_parents_client(
     make_client: Callable[..., Client], namespace: str, observer: Observer
 ) -> None:
     asleep = make_client()
@@ -429,7 +429,7 @@ def test_child_forked_while_a_file_of_a_dead_sibling_is_being_closed_tells_its_s
 
 @pytest.mark.slow
 def test_two_hundred_children_at_once(make_client: Callable[..., Client], tmp_path: Path) -> None:
-    """All stand in one line, and then each has the lock."""
+    """All are in one queue, and then each has the lock."""
     context, counter = get_context("fork"), tmp_path / "counter"
     lock = Lock(name="a", client=make_client(connect_timeout=6 * PATIENCE, session_timeout=10.0))
     counter.write_text("0")

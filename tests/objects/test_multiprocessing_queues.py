@@ -363,7 +363,7 @@ def test_a_closed_simple_queue_is_closed_for_this_process_alone(client: Client, 
 
 
 def test_join_waits_for_the_task_done_of_other_processes(client: Client, peers: list[Peer]) -> None:
-    """Who has got an item need not be the one who says that it is done."""
+    """The process that got an item need not be the one that calls task_done."""
     queue = JoinableQueue(name="q")
     queue.put(1)
     peers[0].do(queue.put, 2)
@@ -380,7 +380,7 @@ def test_join_waits_for_the_task_done_of_other_processes(client: Client, peers: 
 
 
 def test_an_item_counts_before_put_returns(client: Client, peers: list[Peer]) -> None:
-    """Whoever is told of the put in any other way, and joins, waits for it."""
+    """A process that learns of the put in another way, and joins, waits for it."""
     queue = JoinableQueue(name="q")
     for number in range(20):
         peers[0].do(queue.put, number)

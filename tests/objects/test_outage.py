@@ -1,6 +1,6 @@
-"""What objects do while the server cannot be reached, is restarted, or answers too late.
+"""Objects while the server is unreachable, restarted, or slow.
 
-The proxy stands between the client under test and the server; whoever looks on goes to the server directly.
+The proxy is between the client under test and the server; observers connect to the server directly.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def extra_permit_cycle(client: Client) -> None:
 
 
 def shared_cycle(client: Client) -> None:
-    """Reads; writes, reads too, and goes on reading."""
+    """Read; write, read too, and read on."""
     shared = SharedLock(name="x", client=client)
     with shared.reader:
         assert len(shared.reader.holders()) == 1
@@ -427,7 +427,7 @@ def clients(own_server: ServerProcess) -> Iterator[Callable[[], Client]]:
         client.close()
 
 
-def test_puts_and_gets_go_on_through_a_restart_and_lose_and_double_nothing(
+def test_puts_and_gets_continue_through_a_restart_without_loss_or_duplicates(
     own_server: ServerProcess, clients: Callable[[], Client]
 ) -> None:
     queues = [Queue[Any](name="q", client=clients()) for _ in range(3)]
@@ -519,7 +519,7 @@ def test_lease_runs_out_while_the_server_is_paused(own_server: ServerProcess, cl
 
 
 @pytest.mark.slow_on("zookeeper")
-def test_get_that_times_out_in_an_outage_is_empty_and_its_item_goes_back(
+def test_get_that_times_out_in_an_outage_raises_empty_and_restores_its_item(
     far: Client, proxy: Proxy, make_client: MakeClient
 ) -> None:
     box, near = Queue[int](name="q", client=far), Queue[int](name="q", client=make_client())

@@ -74,7 +74,7 @@ def refusal_of(joining: Running) -> str | None:
     return None
 
 
-def test_share_moves_only_when_its_holder_has_let_go(client: Client, make_client: MakeClient) -> None:
+def test_share_moves_only_after_its_holder_has_released_it(client: Client, make_client: MakeClient) -> None:
     may_go, asked = threading.Event(), threading.Event()
 
     def release(share: str) -> None:
@@ -97,7 +97,7 @@ def test_share_moves_only_when_its_holder_has_let_go(client: Client, make_client
 
 
 @pytest.mark.slow_on("zookeeper")
-def test_leave_that_takes_longer_than_a_session_says_so_and_goes_on_by_itself(
+def test_leave_that_takes_longer_than_a_session_raises_and_continues_in_the_background(
     make_client: MakeClient, observer: Observer
 ) -> None:
     may_go = threading.Event()

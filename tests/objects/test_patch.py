@@ -132,7 +132,7 @@ def late():
 """
 
 
-def test_module_patched_after_its_import_has_its_names_bound_anew(write: Callable[..., None]) -> None:
+def test_module_patched_after_its_import_has_its_names_rebound(write: Callable[..., None]) -> None:
     write(jobs=REBOUND, other="import jobs\nfrom jobs import L")
     jobs, other = load("jobs"), load("other")
     before = dict(vars(jobs))
@@ -406,7 +406,7 @@ def test_error_tells_how_many_more_there_are(write: Callable[..., None]) -> None
     assert [each.line for each in check("jobs")] == [1, 3, 4]
 
 
-def test_what_is_kept_stands_in_the_report(write: Callable[..., None]) -> None:
+def test_unchanged_names_are_in_the_report(write: Callable[..., None]) -> None:
     write(app__jobs="import multiprocessing as m\nends = m.Pipe", other="pass")
     done = patch("app.*", "other")
     assert [(each.line, each.refused) for each in done.kept] == [(2, False)]
@@ -506,7 +506,7 @@ def test_threads_that_patch_and_import_at_the_same_time_see_all_or_nothing(write
     assert seen <= allowed
 
 
-def test_somebody_else_who_wraps_imports_goes_on(write: Callable[..., None]) -> None:
+def test_other_import_wrappers_continue_to_work(write: Callable[..., None]) -> None:
     write(jobs="def late():\n    import threading\n    return threading")
     patch("jobs")
     jobs, ours, seen = load("jobs"), builtins.__import__, []

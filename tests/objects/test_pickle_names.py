@@ -86,7 +86,7 @@ for thread in threads:
 
 @pytest.mark.parametrize("attempt", range(4))
 def test_threads_of_a_fresh_process_load_pickles_at_once(attempt: int) -> None:
-    """They import the same packages meanwhile."""
+    """They import the same packages at the same time."""
     command = [sys.executable, "-c", LOADS_AT_ONCE, str(FILES[0])]
     assert subprocess.run(command, capture_output=True, text=True, check=True).stderr == ""
 

@@ -86,7 +86,7 @@ def test_object_without_a_name_is_the_same_where_it_arrives(client: Client, peer
 
 
 def test_lock_that_is_held_travels_unlocked(client: Client, peer: Peer) -> None:
-    """What travels is the name; who holds does not change."""
+    """The pickle contains the name; the holder does not change."""
     lock = Lock()
     with lock:
         assert not peer.do(lock.acquire, False)
@@ -169,7 +169,7 @@ def test_forked_child_waits_for_what_its_parent_holds(client: Client) -> None:
 
 
 def test_fork_while_other_threads_work(client: Client) -> None:
-    """Whatever locks they held in that moment, the child begins anew."""
+    """Whatever locks they held at that moment, the child starts with none."""
     lock, stop = Lock(name="a"), Event(name="stop")
 
     def work() -> int:
@@ -271,11 +271,11 @@ def test_object_without_a_name_goes_when_nobody_has_it(client: Client, observer:
 
 @pytest.mark.slow_on("zookeeper")
 @each_type
-def test_object_without_a_name_goes_with_its_client(client: Client, observer: Observer, kind: str) -> None:
+def test_object_without_a_name_is_deleted_with_its_client(client: Client, observer: Observer, kind: str) -> None:
     made, use = TYPES[kind]
     obj = made()
     use(obj)
-    pickle.dumps(obj)  # from now on somebody else may have it
+    pickle.dumps(obj)  # from now on another process may have it
     path = obj.path
     assert observer.kazoo.exists(path)
     client.close()

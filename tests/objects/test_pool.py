@@ -63,7 +63,7 @@ def shells(server: ServerProcess, namespace: str, tmp_path: Path) -> Iterator[Sh
 
 
 def left(pool: Any, observer: Observer) -> list[str]:
-    """What is left of tasks, claims, callers and parts."""
+    """Return what is left of tasks, claims, callers and parts."""
     return [path for path in observer.tree(pool.path) if "/callers/" in path or "/claims/" in path or "/i_" in path]
 
 
@@ -135,9 +135,7 @@ def test_task_that_waits_as_its_caller_is_taken_for_dead_is_put_under_the_next_n
     pool.join()
 
 
-def test_task_that_comes_as_its_caller_has_just_begun_anew_is_not_lost(
-    client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_task_that_arrives_as_its_caller_restarts_is_not_lost(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     results: list[Any] = []
     deliver = _pool_client.PoolClient._fail
 
@@ -293,9 +291,7 @@ def test_two_pools_of_one_name_share_their_workers(client: Client, peer: Peer) -
     pool.join()
 
 
-def test_worker_of_the_command_line_joins_and_finishes_its_task_when_it_is_told_to_go(
-    client: Client, shells: Shells
-) -> None:
+def test_worker_of_the_command_line_joins_and_finishes_its_task_at_sigterm(client: Client, shells: Shells) -> None:
     with Pool(0, name="p") as pool:
         command = shells.start("-m", "distsync", "worker", "p", "--processes", "1")
         result = pool.apply_async(remote_pool.wait_to_be_told, ("go",))

@@ -129,7 +129,7 @@ def test_get_of_an_empty_queue_is_empty_at_once_and_in_time(queue: Any, observer
 
 
 @pytest.mark.slow_on("zookeeper")
-def test_getter_that_dies_or_stops_waiting_lets_the_next_one_get(
+def test_next_getter_gets_after_one_that_exits_or_stops_waiting(
     queue: Any, peer: Peer, make_mortal: Callable[..., Peer], observer: Observer
 ) -> None:
     mortal = make_mortal()
@@ -146,14 +146,14 @@ def test_getter_that_dies_or_stops_waiting_lets_the_next_one_get(
 
 
 @pytest.mark.slow_on("zookeeper")
-def test_item_stays_when_the_process_that_put_it_dies(queue: Any, make_mortal: Callable[..., Peer]) -> None:
+def test_item_stays_when_its_producer_exits(queue: Any, make_mortal: Callable[..., Peer]) -> None:
     mortal = make_mortal()
     mortal.do(queue.put, "will")
     mortal.kill()
     assert queue.get() == "will"
 
 
-def test_getter_whose_session_ends_goes_on_waiting(queue: Any, make_client: MakeClient, observer: Observer) -> None:
+def test_getter_whose_session_ends_continues_to_wait(queue: Any, make_client: MakeClient, observer: Observer) -> None:
     other = make_client()
     waiting = Running(type(queue)(name="q", client=other).get)
     eventually(lambda: waiting_getters(queue, observer) == 1)
@@ -191,7 +191,7 @@ def test_queue_carries_a_queue(queue: Any, client: Client, peer: Peer) -> None:
     assert answers.get() == "answer"
 
 
-def test_folder_deleted_by_somebody_is_an_empty_queue(queue: Any, observer: Observer) -> None:
+def test_queue_with_a_deleted_folder_is_empty(queue: Any, observer: Observer) -> None:
     queue.put(1)
     observer.wipe(queue.path)
     with pytest.raises(Empty):
@@ -255,7 +255,7 @@ def test_puts_are_never_further_ahead_than_the_bound(client: Client, peers: list
     assert Counter(items) == dict.fromkeys(range(20), 3)
 
 
-def test_blocked_puts_of_processes_go_on_in_their_order(client: Client, peers: list[Peer]) -> None:
+def test_blocked_puts_of_processes_succeed_in_order(client: Client, peers: list[Peer]) -> None:
     queue = Queue[int](1, name="q")
     queue.put(0)
     for number, peer in enumerate(peers, 1):
@@ -319,9 +319,7 @@ def test_bound_is_that_of_the_object_whose_put_waits(client: Client, kind: Any) 
 
 
 @pytest.mark.parametrize("kind", [Queue, JoinableQueue])
-def test_items_that_somebody_deletes_are_gone_and_the_queue_goes_on(
-    kind: Any, client: Client, observer: Observer
-) -> None:
+def test_deleted_items_are_lost_and_the_queue_continues(kind: Any, client: Client, observer: Observer) -> None:
     for gone in ("items", "items/0000000000"):
         queue = kind(name=f"q-{len(gone)}")
         queue.put("gone")
@@ -350,7 +348,7 @@ def test_queue_of_which_a_removal_has_left_something_is_made_again(
 
 
 @pytest.mark.parametrize("kind", [Queue, JoinableQueue])
-def test_last_segment_that_somebody_deletes_is_made_again(
+def test_deleted_last_segment_is_created_again(
     kind: Any, client: Client, observer: Observer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(queue_protocol, "SEGMENT", 2)
@@ -401,9 +399,7 @@ def test_put_that_cannot_take_its_item_out_after_a_shutdown_does_not_say_that_it
 
 @pytest.mark.parametrize("kind", [Queue, JoinableQueue])
 @pytest.mark.parametrize("counter", ["state", "puts"])
-def test_put_says_which_counter_somebody_has_deleted(
-    kind: Any, client: Client, observer: Observer, counter: str
-) -> None:
+def test_put_reports_which_counter_was_deleted(kind: Any, client: Client, observer: Observer, counter: str) -> None:
     """Nobody knows any more how many items there are; and no call asks without end."""
     queue = kind(name="q")
     queue.put("a")
@@ -413,7 +409,7 @@ def test_put_says_which_counter_somebody_has_deleted(
 
 
 @pytest.mark.parametrize(("kind", "counter"), [(Queue, "gets"), (JoinableQueue, "dones")])
-def test_end_of_an_item_says_which_counter_somebody_has_deleted(
+def test_task_done_reports_which_counter_was_deleted(
     kind: Any, client: Client, observer: Observer, counter: str
 ) -> None:
     queue = kind(name="q")
@@ -428,7 +424,7 @@ def test_end_of_an_item_says_which_counter_somebody_has_deleted(
         end()
 
 
-def test_get_many_says_which_counter_somebody_has_deleted(client: Client, observer: Observer) -> None:
+def test_get_many_reports_which_counter_was_deleted(client: Client, observer: Observer) -> None:
     queue = Queue[str](name="q")
     queue.put_many("abc")
     observer.kazoo.delete(f"{queue.path}/gets")
@@ -588,7 +584,7 @@ def test_segments_keep_the_order_and_go_when_they_are_empty(
         assert queue.get() == number
 
     def only_the_tail_is_left() -> bool:
-        with pytest.raises(Empty):  # who finds a sealed one empty drops it; it may be sealed only now
+        with pytest.raises(Empty):  # a getter that finds a sealed one empty drops it; it may be sealed only now
             queue.get_nowait()
         return len(observer.kazoo.get_children(f"{queue.path}/items")) == 1
 
@@ -648,7 +644,7 @@ def test_3000_items_come_in_order_from_segments_of_full_size(client: Client, obs
     assert len(observer.kazoo.get_children(f"{queue.path}/items")) == 1
 
 
-def test_bound_is_that_of_the_object_whatever_others_of_its_name_do_meanwhile(client: Client) -> None:
+def test_bound_is_that_of_the_object_whatever_others_of_its_name_do(client: Client) -> None:
     free = Queue[Any](name="q")
 
     class Meddler:

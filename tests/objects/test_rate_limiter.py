@@ -25,7 +25,7 @@ from distsync.testing.faulty_proxy import Proxy
 MakeClient = Callable[..., Client]
 
 LONG_S = 1e6
-"""In so many seconds one token comes: none, as far as a test is concerned."""
+"""Seconds for one token: none within a test."""
 
 
 @pytest.fixture
@@ -109,12 +109,12 @@ def test_bucket_counts_by_the_times_of_the_server() -> None:
     refused = Bucket(**{**vars(later.asked(1.0, 1.5, "c")), "mtime": 1500})
     assert (refused.granted, refused.rest) == (False, -1.0)
     back = Bucket(**{**vars(refused.asked(1.0, 2.0, "d")), "mtime": 900})
-    assert (back.granted, back.rest) == (True, -2.0)  # a clock that goes back fills nothing
+    assert (back.granted, back.rest) == (True, -2.0)  # a clock that is set back adds none
     full = Bucket(**{**vars(back.asked(0.0, 0.0, "e")), "mtime": 10**9})
     assert full.rest == 4.0
 
 
-def test_rate_costs_1_request_alone_and_3_after_somebody_else(client: Client, make_client: MakeClient) -> None:
+def test_rate_costs_1_request_alone_and_3_after_another_process(client: Client, make_client: MakeClient) -> None:
     limiter = RateLimiter(1, LONG_S, 10, name="r")
     limiter.acquire()
     with counted(client) as alone:
@@ -157,7 +157,7 @@ def test_limiter_refuses_bad_input(client: Client, make_client: MakeClient, obse
 # ---- IdGenerator
 
 
-def test_no_id_comes_twice_whoever_takes_it(ids: IdGenerator, peers: list[Peer]) -> None:
+def test_ids_are_unique_among_all_processes(ids: IdGenerator, peers: list[Peer]) -> None:
     for peer in peers:
         peer.start(remote_barriers.take_ids, ids, 25, 2)
     taken = [*remote_barriers.take_ids(ids, 25, 2), *(each for peer in peers for each in peer.result())]
@@ -175,7 +175,7 @@ def test_ids_of_one_process_grow(ids: IdGenerator) -> None:
 
 
 @pytest.mark.slow_on("zookeeper")
-def test_ids_of_who_died_are_skipped(ids: IdGenerator, make_mortal: Callable[..., Peer]) -> None:
+def test_ids_of_an_exited_process_are_skipped(ids: IdGenerator, make_mortal: Callable[..., Peer]) -> None:
     mortal = make_mortal()
     assert mortal.do(ids.next_ids, 3) == [1, 2, 3]
     mortal.kill()

@@ -50,7 +50,7 @@ def total(client: Client) -> int:
 
 @contextmanager
 def costing(client: Client, requests: int) -> Iterator[None]:
-    """The block, and what it leaves to the background, costs so many requests, and no more come after them."""
+    """Check that the block, and its background work, cost this many requests, and that no more follow."""
     before = total(client)
     yield
     eventually(lambda: total(client) - before >= requests)
@@ -88,7 +88,7 @@ def lock_and_one_who_revokes(kind: str, client: Client, other: Client) -> tuple[
 def test_revoking_with_grace_costs_2_requests_more_for_each_and_1_for_a_writer(
     kind: str, more: int, client: Client, other: Client
 ) -> None:
-    """One that goes by itself is looked at, and looked for after its end; one that does not is deleted at last."""
+    """One that releases is read, and looked for after its release; another one is deleted."""
     far, revoke = lock_and_one_who_revokes(kind, client, other)
     far.acquire()
     asking = Running(spent, client, partial(revoke, PATIENCE))
@@ -104,7 +104,9 @@ def test_revoking_with_grace_costs_2_requests_more_for_each_and_1_for_a_writer(
 
 
 def test_waiting_for_a_condition_costs_6_requests_and_those_of_its_lock(client: Client, other: Client) -> None:
-    """Its lock: 2 to take it, 1 to let go of it in the wait, 4 to take it again behind the notifier, 1 at the end."""
+    """Its lock: 2 to acquire it, 1 to release it in the wait, 4 to re-acquire it behind the notifier,
+    1 at the end.
+    """
     ours, theirs = Condition(name="c"), Condition(name="c", client=other)
 
     def wait() -> Cost:
@@ -232,7 +234,7 @@ def test_claims_looked_at_and_ended(client: Client) -> None:
     queue = JoinableQueue[int](name="q")
     queue.put_many([1, 2])
     queue.claim().nack(delay=1e-3)
-    time.sleep(UNIT)  # it is due: who waits for it leaves the line in the background
+    time.sleep(UNIT)  # it is due: its waiter leaves the queue in the background
     queue.claim().done()
     assert spent(client, queue.qsize) == (4, 1)
     assert spent(client, lambda: queue.dead_letters) == (0, 0)
@@ -275,7 +277,7 @@ def test_numbers_and_values_looked_at(client: Client, other: Client) -> None:
     assert value.get() == 5
 
 
-def test_latch_that_is_open_is_set_anew_for_2_requests_and_looked_at_for_1(client: Client) -> None:
+def test_setting_an_open_latch_costs_2_requests_and_reading_it_1(client: Client) -> None:
     latch = CountDownLatch(1, name="l")
     latch.count_down()
     assert spent(client, partial(latch.try_set_count, 2)) == (2, 2)

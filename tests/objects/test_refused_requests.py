@@ -51,7 +51,7 @@ def test_wrong_argument_is_refused_at_the_call(client: Client, operation: str, a
             getattr(transaction, operation)(*arguments)
 
 
-def test_quota_that_is_used_up_is_told_at_once_and_what_is_there_can_be_got(tmp_path: Path) -> None:
+def test_exceeded_quota_raises_at_once_and_existing_items_can_be_got(tmp_path: Path) -> None:
     server = TunedProcess(tmp_path, enforce_quota=True)
     server.start()
     try:

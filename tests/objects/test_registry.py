@@ -85,7 +85,7 @@ def test_plain_clients_can_read_entries(registry: Registry, client: Client, obse
     del registry["a"]
 
 
-def test_entry_goes_with_its_process_unless_it_lasts(
+def test_entry_is_removed_with_its_process_unless_persistent(
     registry: Registry, client: Client, make_mortal: Callable[..., Peer], observer: Observer
 ) -> None:
     mortal = make_mortal()

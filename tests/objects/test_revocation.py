@@ -1,4 +1,6 @@
-"""Revocation (recipes.txt, Revocable Shared Locks): who holds is asked, consents or not, and learns of the beams."""
+"""Revocation (recipes.txt, Revocable Shared Locks): a holder is asked, consents or not, and is
+notified of a revocation.
+"""
 
 from __future__ import annotations
 
@@ -39,9 +41,7 @@ def pair(kind: Callable[..., Any], client: Client, other: Client) -> tuple[Any, 
 
 
 @KINDS
-def test_holder_that_consents_is_asked_once_and_lets_go(
-    kind: Callable[..., Any], client: Client, other: Client
-) -> None:
+def test_consenting_holder_is_asked_once_and_releases(kind: Callable[..., Any], client: Client, other: Client) -> None:
     ours, theirs = pair(kind, client, other)
     asked: list[Any] = []
     ours.on_revoke = asked.append
@@ -61,7 +61,7 @@ def test_holder_that_consents_is_asked_once_and_lets_go(
 def test_holder_that_does_not_heed_it_loses_it_after_the_grace_time(
     kind: Callable[..., Any], client: Client, other: Client
 ) -> None:
-    """With freaking laser beams."""
+    """The last resort of the recipe."""
     ours, theirs = pair(kind, client, other)
     told: list[LockLostError] = []
     ours.on_lost = told.append
@@ -84,7 +84,7 @@ def test_holder_that_does_not_heed_it_loses_it_after_the_grace_time(
 def test_asking_only_takes_nothing_and_needs_no_second_word(
     kind: Callable[..., Any], client: Client, other: Client
 ) -> None:
-    """The flag is first looked at when the word stands there already (hazard 64)."""
+    """The flag is first read when the request is there already (hazard 64)."""
     ours, theirs = pair(kind, client, other)
     ours.acquire()
     assert theirs.revoke() is False
@@ -135,7 +135,9 @@ def test_callback_that_is_set_while_held_is_called(client: Client, other: Client
 def test_callback_that_comes_after_the_default_client_makes_no_other(
     kind: Callable[..., Any], client: Client, other: Client
 ) -> None:
-    """Regression: it looked at the object, which began a default client anew, and so the embedded server."""
+    """Regression: the callback read the object, which created another default client, and started the
+    embedded server.
+    """
     called: list[Any] = []
     lock = kind(name="b", on_revoke=called.append)
     go_on, done = threading.Event(), threading.Event()
@@ -233,7 +235,7 @@ def test_two_who_ask_at_once_are_both_heard(
     before = [early]
 
     def overtaken(path: str, data: bytes, word: object = True) -> bytes:
-        """Somebody else asks after this one has looked, and before he writes."""
+        """Let another client ask after this one has read, and before it writes."""
         while before:
             before.pop()()
         return revoke_request(path, data, word)
@@ -279,7 +281,7 @@ def test_lock_that_is_asked_for_is_not_handed_over_inside_the_process(client: Cl
 
 
 def test_revoked_across_a_downgrade(client: Client, other: Client) -> None:
-    """Who heeds it as a reader goes on doing so when its znode becomes another."""
+    """A reader that watches for revocation still does when its znode is replaced."""
     ours, theirs = SharedLock(name="a"), SharedLock(name="a", client=other)
     asked: list[Any] = []
     ours.reader.on_revoke = asked.append
@@ -314,7 +316,7 @@ def test_writer_that_reads_on_is_still_asked_and_loses_it_to_the_beams(client: C
         ours.reader.release()
 
 
-def test_writer_that_reads_on_and_consents_then_has_let_go(client: Client, other: Client) -> None:
+def test_downgraded_writer_that_consents_releases_the_lock(client: Client, other: Client) -> None:
     ours, theirs = writing_and_reading(client), SharedLock(name="a", client=other)
     revoking = Running(theirs.revoke, PATIENCE)
     assert ours.writer.revoked.wait(PATIENCE)

@@ -67,7 +67,7 @@ def test_two_threads_of_one_object_take_two_permits(slots: Semaphore) -> None:
     assert slots.get_value() == 2
 
 
-def test_permits_released_in_any_order_let_in_whoever_waits_first(slots: Semaphore, make_client: MakeClient) -> None:
+def test_permits_released_in_any_order_admit_the_first_waiter(slots: Semaphore, make_client: MakeClient) -> None:
     """Watching only the one whose departure would make room in the usual order loses this wake-up."""
     holders = [Semaphore(2, name="s", client=make_client()) for _ in range(2)]
     for holder in holders:
@@ -87,7 +87,9 @@ def test_permits_released_in_any_order_let_in_whoever_waits_first(slots: Semapho
 
 @pytest.mark.slow
 def test_waiter_that_is_stopped_holds_nobody_up_for_long(slots: Semaphore, make_mortal: Callable[..., Peer]) -> None:
-    """It stands first and does not move in: who is behind looks by itself, and its own session ends some time."""
+    """It is the first and does not acquire: the next waiter checks by itself, and the session of the
+    first one expires.
+    """
     slots.acquire()
     slots.acquire()
     stopped = make_mortal(2.0)
@@ -131,7 +133,7 @@ def test_permit_that_is_lost_says_so(slots: Semaphore, observer: Observer, lose:
     assert slots.get_value() == 2
 
 
-def test_loss_is_told_to_the_thread_that_lost_and_no_other(slots: Semaphore) -> None:
+def test_loss_is_reported_only_to_the_thread_that_lost(slots: Semaphore) -> None:
     lost, release = threading.Event(), threading.Event()
 
     def lose() -> str:
@@ -179,7 +181,7 @@ def test_waiter_whose_session_expires_enqueues_again(slots: Semaphore, make_clie
     slots.release()
 
 
-def test_release_without_holding_adds_a_permit_for_everybody(client: Client, peer: Peer) -> None:
+def test_release_without_holding_adds_a_permit_for_all(client: Client, peer: Peer) -> None:
     slots = Semaphore(1, name="s")
     slots.release(2)
     assert peer.do(slots.get_value) == 3
@@ -228,7 +230,7 @@ def test_who_waits_does_not_make_room_below_the_bound(client: Client, peer: Peer
     assert slots.get_value() == 1
 
 
-def test_bound_holds_whoever_releases_first(client: Client, peer: Peer) -> None:
+def test_bound_is_kept_in_any_order_of_releases(client: Client, peer: Peer) -> None:
     slots = BoundedSemaphore(1, name="s")
     slots.acquire()
     peer.do(slots.release)
@@ -252,7 +254,7 @@ def test_bounded_release_costs_one_request(client: Client, no_guards: None) -> N
     assert cost == 1
 
 
-def test_members_that_disagree_about_the_value_are_told(client: Client, peer: Peer) -> None:
+def test_members_that_disagree_about_the_value_get_an_error(client: Client, peer: Peer) -> None:
     assert peer.do(Semaphore(2, name="s").acquire)
     with pytest.raises(MismatchError):
         Semaphore(3, name="s").acquire()

@@ -125,7 +125,8 @@ def overflows(server: EmbeddedServer, path: str) -> Iterator[None]:
     kazoo = KazooClient(server.hosts)
     kazoo.start()
     try:
-        # cversion is twice the creates, less the children, in 32 bits: it begins anew where they become negative.
+        # cversion is twice the creates, less the children, in 32 bits: it wraps where they become
+        # negative.
         assert kazoo.exists(path).cversion < 0
         yield
         assert 0 < kazoo.exists(path).cversion < 100 * LEFT
@@ -188,7 +189,9 @@ def test_who_came_first_is_notified_first(aged: EmbeddedServer, clients: Clients
 
 
 @pytest.mark.parametrize("kind", QUEUES)
-def test_items_come_once_and_in_order_to_who_waited_first(aged: EmbeddedServer, clients: Clients, kind: str) -> None:
+def test_items_are_delivered_once_and_in_order_to_the_first_waiters(
+    aged: EmbeddedServer, clients: Clients, kind: str
+) -> None:
     queues = [QUEUES[kind](name=kind, client=client) for client in clients]
     path = f"{queues[0].path}/getters"
     got: list[tuple[int, int]] = []
@@ -285,7 +288,7 @@ def test_who_would_get_a_number_that_others_get_too_is_refused(worn: ZooKeeperPr
         with pytest.raises(SequenceExhaustedError):
             last.acquire()
         assert proxy.connections == 2
-        eventually(lambda: not first.waiters(), "somebody stands there still")
+        eventually(lambda: not first.waiters(), "a member is still there")
         first.release()
         kazoo = KazooClient(worn.hosts)
         kazoo.start()

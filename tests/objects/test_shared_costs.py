@@ -74,7 +74,7 @@ def test_side_tried_in_vain_costs_2_requests(client: Client, other: Client, side
         assert cost == Cost(2, 2)
 
 
-def test_looking_at_both_sides_costs_nothing_until_somebody_comes_or_goes(client: Client, other: Client) -> None:
+def test_reading_both_sides_costs_nothing_until_a_contender_comes_or_leaves(client: Client, other: Client) -> None:
     ours, theirs = SharedLock(name="t"), SharedLock(name="t", client=other)
     with ours.reader, counted(client) as cost:
         assert ours.reader.locked()
@@ -127,7 +127,7 @@ async def contend(path: str, mark: str, rule: wait_queue.Rule, held: list[wait_q
 
 
 def crowd_of(client: Client, path: str, mark: str, rule: wait_queue.Rule) -> list[wait_queue.QueueEntry]:
-    """So many contenders stand in the line and wait asleep; who gets in is appended to the list."""
+    """Enqueue this many contenders, which wait; those that acquire are appended to the list."""
     held: list[wait_queue.QueueEntry] = []
     settle([client])
     before = sent(client, "GetData")
@@ -246,7 +246,7 @@ def test_new_reader_behind_a_waiting_writer_wakes_nobody(client: Client, make_cl
 # ---- revocation, several, kazoo's names
 
 
-def test_who_does_not_heed_pays_nothing_and_who_does_1_request(client: Client, other: Client) -> None:
+def test_watching_for_revocation_costs_1_request_and_not_watching_none(client: Client, other: Client) -> None:
     plain, heeding = Lock(name="a"), Lock(name="b", on_revoke=lambda lock: None)
     for lock in (plain, heeding):
         with lock:

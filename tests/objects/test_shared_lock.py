@@ -39,11 +39,11 @@ def waiters(shared: SharedLock, count: int) -> None:
 
 
 def released_at_last(shared: SharedLock) -> None:
-    """Nothing stands in the line any more."""
+    """Check that the queue is empty."""
     eventually(lambda: not shared.holders() and not shared.waiters())
 
 
-# ---- who excludes whom
+# ---- exclusion
 
 
 def test_readers_read_together_and_a_writer_is_alone(shared: SharedLock, theirs: SharedLock) -> None:
@@ -95,7 +95,7 @@ def test_writer_waits_for_the_last_reader_and_readers_behind_it_come_in_together
 
 
 def test_writer_that_waits_is_not_starved_by_readers_of_another_process(shared: SharedLock, theirs: SharedLock) -> None:
-    """Threads that overlap for ever: after some turns in one place of the line they have to stand behind."""
+    """Threads that overlap endlessly: after some turns with one znode they have to enqueue again."""
     shared.reader.acquire()
     writing = Running(cycle, theirs.writer)
     waiters(shared, 1)
@@ -164,7 +164,7 @@ def test_writer_reads_too(shared: SharedLock, theirs: SharedLock) -> None:
 def test_downgraded_writer_keeps_its_place_before_those_who_wait(
     shared: SharedLock, theirs: SharedLock, make_client: MakeClient
 ) -> None:
-    """Hazard 50: a writer that came meanwhile must not get in; a reader behind it neither."""
+    """Hazard 50: a writer that arrived in between must not acquire; nor a reader behind it."""
     shared.writer.acquire()
     token = shared.writer.fencing_token
     writing = Running(cycle, theirs.writer)
@@ -207,7 +207,7 @@ def test_reader_that_wants_to_write_is_refused(shared: SharedLock, theirs: Share
 # ---- release
 
 
-def test_release_by_who_does_not_hold_is_an_error(shared: SharedLock) -> None:
+def test_release_by_a_thread_that_does_not_hold_is_an_error(shared: SharedLock) -> None:
     for side in (shared.reader, shared.writer):
         with pytest.raises(NotHeldError):
             side.release()
@@ -240,7 +240,7 @@ def test_transaction_of_a_reader_who_writes_no_more_is_done(
     commit, before = receipts.commit, [shared.writer.release]
 
     async def overtaken(*operations: Any) -> Any:
-        """The writer lets go before the transaction is sent."""
+        """Release the writer before the transaction is sent."""
         if before:
             await Call(before.pop())
         return await commit(*operations)
@@ -269,7 +269,7 @@ def end_session(shared: SharedLock, observer: Observer) -> None:
 
 
 @pytest.mark.parametrize(("lose", "reason"), [(delete_own_znode, "znode deleted"), (end_session, "session expired")])
-def test_loss_is_told_to_each_side_once(
+def test_loss_is_reported_to_each_side_once(
     shared: SharedLock, theirs: SharedLock, observer: Observer, lose: Callable[..., None], reason: str
 ) -> None:
     told: list[LockLostError] = []
@@ -289,7 +289,7 @@ def test_loss_is_told_to_each_side_once(
     theirs.writer.release()
 
 
-def test_loss_after_the_downgrade_is_told_to_the_reader_only(shared: SharedLock, observer: Observer) -> None:
+def test_loss_after_the_downgrade_is_reported_to_the_reader_only(shared: SharedLock, observer: Observer) -> None:
     told: list[str] = []
     shared.writer.on_lost = lambda error: told.append("writer")
     shared.reader.on_lost = lambda error: told.append("reader")
@@ -306,7 +306,7 @@ def test_loss_after_the_downgrade_is_told_to_the_reader_only(shared: SharedLock,
 def test_downgrade_of_a_writer_whose_znode_was_deleted_is_a_loss(
     shared: SharedLock, theirs: SharedLock, observer: Observer
 ) -> None:
-    """Or another writer, who holds by now, would have a reader beside him."""
+    """Otherwise another writer, which holds since, would overlap with a reader."""
     shared.writer.acquire()
     shared.reader.acquire()
     delete_own_znode(shared, observer)

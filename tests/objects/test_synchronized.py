@@ -180,7 +180,7 @@ def test_generators_and_classes_are_refused() -> None:
             synchronized(LOCK)(what)  # type: ignore[type-var]
 
 
-def test_loss_is_told_at_the_end(client: Client, observer: Observer) -> None:
+def test_loss_is_reported_at_the_end_of_the_call(client: Client, observer: Observer) -> None:
     lock = Lock(name="synchronized")
 
     @synchronized(lock)
@@ -197,7 +197,7 @@ def test_loss_is_told_at_the_end(client: Client, observer: Observer) -> None:
 # ---- coroutines
 
 
-def test_coroutines_run_one_at_a_time_and_the_loop_goes_on(lock: Any) -> None:
+def test_coroutines_run_one_at_a_time_without_blocking_the_loop(lock: Any) -> None:
     meter, ticks = Meter(), []
 
     @synchronized(lock)
@@ -223,7 +223,7 @@ def test_coroutines_run_one_at_a_time_and_the_loop_goes_on(lock: Any) -> None:
     assert not holds(lock)
 
 
-def test_loop_is_not_blocked_while_somebody_else_holds_the_lock(lock: Any) -> None:
+def test_loop_is_not_blocked_while_another_holds_the_lock(lock: Any) -> None:
     @synchronized(lock)
     async def work() -> str:
         return "done"
@@ -309,7 +309,7 @@ def test_cancelled_coroutine_lets_another_locks_thread_end_once_it_gets_it() -> 
     eventually(lambda: not any(each.name == "distsync-synchronized" for each in threading.enumerate()))
 
 
-def test_cancelled_inside_lets_go(lock: Any) -> None:
+def test_cancelled_block_releases_the_lock(lock: Any) -> None:
     async def main() -> None:
         inside = asyncio.Event()
 

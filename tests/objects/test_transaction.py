@@ -101,7 +101,7 @@ def test_site_that_does_not_vote_in_time_aborts_all(trip: Transaction, observer:
 
 
 @pytest.mark.slow_on("zookeeper")
-def test_site_that_dies_before_its_vote_aborts_all(
+def test_site_that_leaves_before_its_vote_aborts_all(
     trip: Transaction, make_mortal: Callable[..., Peer], observer: Observer
 ) -> None:
     mortal = make_mortal()
@@ -120,7 +120,7 @@ def test_site_that_dies_before_its_vote_aborts_all(
 
 @pytest.mark.slow_on("zookeeper")
 @pytest.mark.parametrize("first", ["site", "transaction"])
-def test_site_that_died_before_anybody_looked_aborts_all(
+def test_site_that_left_before_others_looked_aborts_all(
     trip: Transaction, first: str, make_mortal: Callable[..., Peer], observer: Observer
 ) -> None:
     mortal = make_mortal()
@@ -269,7 +269,7 @@ def test_members_with_other_terms_are_refused_with_both(trip: Transaction, peer:
     assert f"is {trip.decided_by}, not {wrong}" in peer.do(remote.error_text, third.begin)
     trip.abort()
     eventually(lambda: trip.votes() == dict.fromkeys(SITES))
-    peer.do(remote.in_turn, other.begin, other.abort)  # nobody is left who was told otherwise
+    peer.do(remote.in_turn, other.begin, other.abort)  # no site uses the first configuration any more
 
 
 def test_function_that_fails_is_called_again(trip: Transaction) -> None:
@@ -336,7 +336,7 @@ def test_site_is_still_there_after_its_function_failed(client: Client, decider: 
 def test_site_that_takes_part_again_after_an_interrupted_leave_stays(
     trip: Transaction, observer: Observer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is left of it for the background comes late, and takes nobody away."""
+    """Its background work comes late, and removes no site."""
     late: list[Coroutine[Any, Any, Any]] = []
     seen: list[int] = []
 

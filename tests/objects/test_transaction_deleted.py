@@ -61,7 +61,9 @@ def voted_and_waiting(trip: Transaction) -> list[Running]:
 def test_one_that_is_not_the_present_one_is_aborted(
     make_client: Callable[..., Client], decider: str, observer: Observer
 ) -> None:
-    """As after a site that forgets the one before, where all was deleted and made anew meanwhile: no site comes."""
+    """As after a site that forgets the previous transaction, when all was deleted and created again:
+    no site comes.
+    """
     trip = Transaction(SITES, decider, name="trip", client=make_client(session_timeout=2.0))
     trip.begin()
     sites, by, _, past = json.loads(observer.kazoo.get(trip.path)[0])
@@ -83,7 +85,7 @@ def test_nobody_waits_for_one_that_was_deleted(trip: Transaction, observer: Obse
 
 
 @pytest.mark.parametrize("look", ["outcome", "decide", "abort", "vote", "begin"])
-def test_whoever_looks_first_finds_that_it_was_deleted(trip: Transaction, look: str, observer: Observer) -> None:
+def test_first_reader_notices_the_deletion(trip: Transaction, look: str, observer: Observer) -> None:
     trip.begin()
     delete(trip, observer)
     looks: dict[str, Callable[[], Any]] = {

@@ -1,6 +1,7 @@
-"""Transaction and Participant while nobody answers: time-outs are kept, and it is decided when the server is back.
+"""Transaction and Participant while no server answers: timeouts are kept, and a decision follows when
+the server is back.
 
-The coordinator, or the site, is behind a proxy; whoever else takes part goes to the server directly.
+The coordinator, or the site, is behind a proxy; the others connect to the server directly.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ def timed(call: Callable[..., Any], *args: Any) -> tuple[str, float]:
 
 @pytest.mark.slow("outages")
 @pytest.mark.parametrize("voters", [1, 2])
-def test_coordinator_who_could_not_ask_in_time_decides_when_he_can(
+def test_coordinator_that_could_not_ask_in_time_decides_when_it_can(
     near: Transaction, far: Client, proxy: Proxy, how: str, voters: int
 ) -> None:
     """By the votes that are there then."""
@@ -117,7 +118,7 @@ def test_begin_that_was_not_answered_in_time_is_aborted(near: Transaction, far: 
 
 
 @pytest.mark.slow("outages")
-def test_site_takes_part_no_longer_than_it_was_told_and_its_vote_stands(
+def test_site_takes_part_until_its_timeout_and_its_vote_stays(
     near: Transaction, far: Client, proxy: Proxy, how: str
 ) -> None:
     rail = behind(near, far).participant("rail")

@@ -35,7 +35,7 @@ KINDS: dict[str, tuple[Callable[..., Any], Callable[[Any], Any]]] = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_object_is_the_same_where_its_pickle_arrives_and_goes_with_its_client(
+def test_unpickled_object_is_the_same_and_is_deleted_with_its_client(
     client: Client, peer: Peer, observer: Observer, kind: str
 ) -> None:
     make, use = KINDS[kind]
