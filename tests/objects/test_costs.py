@@ -1,6 +1,6 @@
-"""What each operation costs: requests, round trips and events are counted, and equal the budgets of the docstrings.
+"""Costs of operations: counted requests, round trips and events equal the documented ones.
 
-Everything is warm: the znodes of the object and the receipt of the process are there.
+The znodes of the objects and the receipt of the process already exist.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ MakeClient = Callable[..., Client]
 pytestmark = pytest.mark.usefixtures("no_guards", "nothing_kept")
 
 
-# ---- alone
+# ---- uncontended
 
 
 @pytest.mark.parametrize("kind", [Lock, RLock])
-def test_lock_acquired_and_released_alone_costs_3_requests_in_2_round_trips(
+def test_acquire_and_release_of_a_free_lock_cost_3_requests_in_2_round_trips(
     client: Client, kind: Callable[..., Any]
 ) -> None:
     lock = kind(name="a")
@@ -46,14 +46,16 @@ def test_lock_acquired_and_released_alone_costs_3_requests_in_2_round_trips(
     assert release == Cost(1, 1)
 
 
-def test_rlock_acquired_again_costs_nothing(client: Client) -> None:
+def test_reentrant_acquire_of_an_rlock_costs_nothing(client: Client) -> None:
     lock = RLock(name="a")
     with lock, counted(client) as cost, lock, lock:
         pass
     assert cost == Cost()
 
 
-def test_lock_tried_or_looked_at_costs_2_requests_if_it_is_held_elsewhere(client: Client, other: Client) -> None:
+def test_non_blocking_acquire_and_locked_of_a_lock_held_elsewhere_cost_2_requests(
+    client: Client, other: Client
+) -> None:
     with Lock(name="a", client=other):
         lock = Lock(name="a")
         lock.locked()
@@ -64,7 +66,7 @@ def test_lock_tried_or_looked_at_costs_2_requests_if_it_is_held_elsewhere(client
     assert (tried, looked) == (Cost(2, 2), Cost(2, 2))
 
 
-def test_lock_looked_at_costs_nothing_while_it_is_held(client: Client) -> None:
+def test_reading_the_state_of_a_held_lock_costs_nothing(client: Client) -> None:
     with Lock(name="a") as _, counted(client) as cost:
         lock = Lock(name="a")
         assert (lock.held, lock.locked()) == (True, True)
@@ -72,7 +74,7 @@ def test_lock_looked_at_costs_nothing_while_it_is_held(client: Client) -> None:
     assert cost == Cost()
 
 
-def test_guarded_transaction_costs_1_request(client: Client, namespace: str) -> None:
+def test_fenced_transaction_costs_1_request(client: Client, namespace: str) -> None:
     lock = Lock(name="a")
     with lock:
         with lock.transaction() as first:
@@ -82,7 +84,7 @@ def test_guarded_transaction_costs_1_request(client: Client, namespace: str) -> 
     assert cost == Cost(1, 1)
 
 
-def test_semaphore_acquired_and_released_costs_4_requests_in_2_round_trips(client: Client) -> None:
+def test_acquire_and_release_of_a_semaphore_cost_4_requests_in_2_round_trips(client: Client) -> None:
     slots = Semaphore(2, name="s")
     with slots:
         pass
@@ -94,7 +96,7 @@ def test_semaphore_acquired_and_released_costs_4_requests_in_2_round_trips(clien
     assert release == Cost(1, 1)
 
 
-def test_event_costs_1_request_to_set_and_to_wait_when_set_and_2_to_clear(client: Client) -> None:
+def test_set_and_wait_of_a_set_event_cost_1_request_each_and_clear_costs_2(client: Client) -> None:
     event = Event(name="e")
     event.set()
     for operation, requests in [(event.wait, 1), (event.set, 1), (event.clear, 2)]:
@@ -103,7 +105,7 @@ def test_event_costs_1_request_to_set_and_to_wait_when_set_and_2_to_clear(client
         assert cost.requests == cost.round_trips == requests, operation
 
 
-def test_event_looked_at_costs_1_request_and_then_nothing_until_it_changes(client: Client, other: Client) -> None:
+def test_repeated_is_set_costs_nothing_until_the_event_changes(client: Client, other: Client) -> None:
     event, far = Event(name="e"), Event(name="e", client=other)
     for change, flag in [(event.set, True), (event.clear, False), (far.set, True), (far.clear, False)]:
         change()
@@ -113,7 +115,7 @@ def test_event_looked_at_costs_1_request_and_then_nothing_until_it_changes(clien
         assert again == Cost()
 
 
-def test_first_look_at_an_event_costs_1_request_and_2_when_nobody_has_set_it_yet(client: Client) -> None:
+def test_first_is_set_costs_1_request_or_2_if_the_event_was_never_set(client: Client) -> None:
     assert spent(client, Event(name="fresh").is_set) == (2, 2)
     Event(name="e").set()
     assert spent(client, Event(name="e").is_set) == (1, 1)
@@ -128,7 +130,7 @@ def test_queue_put_costs_1_request(client: Client) -> None:
     assert cost == Cost(10, 10)
 
 
-def test_queue_get_costs_2_requests_in_1_round_trip_while_there_are_items(client: Client) -> None:
+def test_queue_get_costs_2_requests_in_1_round_trip_while_items_are_available(client: Client) -> None:
     queue: Queue[int] = Queue(name="q")
     for item in range(13):
         queue.put(item)
@@ -167,13 +169,13 @@ def test_ordered_queue_costs_1_request_to_put_and_3_to_get(client: Client, kind:
     assert get.requests == 3
 
 
-def test_looks_at_queues_semaphores_and_barriers_cost_what_their_docstrings_say(client: Client) -> None:
+def test_reading_the_state_of_queues_semaphores_and_barriers_costs_what_is_documented(client: Client) -> None:
     queue: Queue[int] = Queue(name="q")
     bounded: Queue[int] = Queue(5, name="b")
     slots, start = Semaphore(2, name="s"), Barrier(1, name="g")
     for each in (queue, bounded):
         each.put(1)
-    for _ in range(2):  # one with a fresh znode first
+    for _ in range(2):  # the first one creates the znode
         start.wait()
     slots.acquire()
     slots.release()
@@ -186,7 +188,9 @@ def test_looks_at_queues_semaphores_and_barriers_cost_what_their_docstrings_say(
     assert spent(client, slots.release) == (3, 2)  # permits that were never acquired
 
 
-def test_holders_cost_1_request_and_1_for_each_and_1_more_for_a_semaphore(client: Client, other: Client) -> None:
+def test_holders_and_waiters_cost_1_request_plus_1_per_holder_and_1_for_a_semaphore(
+    client: Client, other: Client
+) -> None:
     slots = Semaphore(3, name="s")
     with slots, Semaphore(3, name="s", client=other):
         assert spent(client, slots.holders) == (4, 3)
@@ -195,7 +199,7 @@ def test_holders_cost_1_request_and_1_for_each_and_1_more_for_a_semaphore(client
         assert spent(client, Lock(name="a").holders) == (2, 2)
 
 
-def test_barrier_broken_costs_2_requests_and_reset_3(client: Client) -> None:
+def test_abort_of_a_barrier_costs_2_requests_and_reset_6_with_those_in_the_background(client: Client) -> None:
     start = Barrier(1, name="g")
     start.wait()
     assert spent(client, start.abort) == (2, 2)
@@ -204,7 +208,7 @@ def test_barrier_broken_costs_2_requests_and_reset_3(client: Client) -> None:
     eventually(lambda: sum(client.statistics().requests.values()) == before + 6)
 
 
-def test_queue_shut_down_costs_1_request_or_5_and_2_for_each_item_thrown_away(client: Client) -> None:
+def test_queue_shutdown_costs_1_request_or_if_immediate_5_and_2_per_item(client: Client) -> None:
     for items, immediate, most in ((0, False, 1), (4, False, 1), (4, True, 13), (8, True, 21)):
         queue: Queue[int] = Queue(name=f"q{items}{immediate}")
         queue.put(0)
@@ -215,11 +219,13 @@ def test_queue_shut_down_costs_1_request_or_5_and_2_for_each_item_thrown_away(cl
         assert requests == most
 
 
-# ---- against others
+# ---- contended
 
 
-def test_contended_lock_costs_5_requests_in_all(client: Client, other: Client) -> None:
-    """Create and listing together, one look at who is ahead, one listing after the event; and the delete."""
+def test_acquire_and_release_of_a_contended_lock_cost_5_requests(client: Client, other: Client) -> None:
+    """Create and list in one round trip, watch the predecessor, list again after the event; then the
+    delete.
+    """
     ours, theirs = Lock(name="a"), Lock(name="a", client=other)
     with theirs:
         pass
@@ -235,7 +241,7 @@ def test_contended_lock_costs_5_requests_in_all(client: Client, other: Client) -
     assert release == Cost(1, 1)
 
 
-def test_lock_handed_over_between_threads_costs_nothing(client: Client) -> None:
+def test_handover_of_a_lock_between_local_threads_costs_nothing(client: Client) -> None:
     lock, turns = Lock(name="a"), 8
     lock.acquire()
     running = [Running(lock.acquire) for _ in range(turns)]
@@ -260,8 +266,7 @@ def test_release_of_a_lock_wakes_one_of_20_waiters(client: Client, make_client: 
             lock.release()
             eventually(lambda: any(not one.is_alive() for one in waiting))
             settle(others)
-        # of a waiter that has waited for longer than a lease
-        proofs = sum(sent(one, "Sync") for one in others) - asked
+        proofs = sum(sent(one, "Sync") for one in others) - asked  # of waiters that waited for longer than a lease
         assert (cost.events, cost.requests - proofs) == (1, 1 + len(others))
         ended = next(place for place, one in enumerate(waiting) if not one.is_alive())
         assert waiting.pop(ended).result()
@@ -269,7 +274,7 @@ def test_release_of_a_lock_wakes_one_of_20_waiters(client: Client, make_client: 
     lock.release()
 
 
-def test_release_of_a_permit_wakes_one_waiter_whose_mark_wakes_the_next(
+def test_release_of_a_permit_wakes_one_waiter_whose_admission_mark_wakes_the_next(
     client: Client, make_client: MakeClient
 ) -> None:
     slots = Semaphore(2, name="s")
@@ -277,9 +282,9 @@ def test_release_of_a_permit_wakes_one_waiter_whose_mark_wakes_the_next(
     slots.acquire()
     others = [make_client() for _ in range(5)]
     waiting = []
-    for stands, one in enumerate(others, 3):
+    for count, one in enumerate(others, 3):
         waiting.append(Running(Semaphore(2, name="s", client=one).acquire))
-        eventually(lambda: len(slots.holders()) + len(slots.waiters()) == stands)  # noqa: B023
+        eventually(lambda: len(slots.holders()) + len(slots.waiters()) == count)  # noqa: B023
     eventually(lambda: all(sent(one, "GetData") >= 2 for one in others))
     settle(others)
     before = [one.statistics().events for one in others]
@@ -296,12 +301,9 @@ def test_release_of_a_permit_wakes_one_waiter_whose_mark_wakes_the_next(
     slots.release()
 
 
-def test_barrier_costs_3_requests_in_1_round_trip_before_the_wait_and_1_to_open_it(
-    client: Client, other: Client
-) -> None:
+def test_barrier_wait_costs_3_requests_in_1_round_trip_and_opening_it_1_more(client: Client, other: Client) -> None:
     ours, theirs = Barrier(2, name="b"), Barrier(2, name="b", client=other)
-    # the receipt of the opening process is created, on either side
-    for early, late in ((ours, theirs), (theirs, ours)):
+    for early, late in ((ours, theirs), (theirs, ours)):  # creates the receipt of the opener, for both clients
         first = Running(early.wait)
         eventually(lambda: ours.n_waiting == 1)
         late.wait()
@@ -318,7 +320,7 @@ def test_barrier_costs_3_requests_in_1_round_trip_before_the_wait_and_1_to_open_
     assert (opening.requests, opening.round_trips) == (4, 2)
 
 
-def test_event_waited_for_costs_1_request_and_1_for_the_change(client: Client, other: Client) -> None:
+def test_wait_for_an_event_costs_1_request_and_1_after_the_change(client: Client, other: Client) -> None:
     ours, theirs = Event(name="e"), Event(name="e", client=other)
     ours.set()
     ours.clear()
@@ -330,11 +332,13 @@ def test_event_waited_for_costs_1_request_and_1_for_the_change(client: Client, o
     assert cost == Cost(2, 2, 1)
 
 
-def test_notify_costs_3_requests_and_wakes_one(client: Client, make_client: MakeClient, observer: Observer) -> None:
+def test_notify_costs_3_requests_and_wakes_one_waiter(
+    client: Client, make_client: MakeClient, observer: Observer
+) -> None:
     ours = Condition(name="c")
     others = [make_client() for _ in range(3)]
     waiting = [Running(wait_in, Condition(name="c", client=one)) for one in others]
-    for left in (3, 2, 1):  # the first notify makes the receipt
+    for left in (3, 2, 1):  # the first notify creates the receipt
         eventually(lambda: len(observer.tree(f"{ours.path}/waiters")) == left)  # noqa: B023
         ours.acquire()
         eventually(lambda: sum(map(waiting_calls, others)) == left)  # noqa: B023
@@ -358,11 +362,15 @@ def wait_in(condition: Condition) -> bool:
         return condition.wait()
 
 
-# ---- staying sure
+# ---- heartbeats, watches and batches
 
 
-def test_holding_costs_1_sync_per_third_of_the_time_out_and_nothing_otherwise(make_client: MakeClient) -> None:
-    """The holder is the clock: no third passes without a proof, none has two."""
+def test_held_lock_costs_1_sync_per_third_of_the_session_timeout_and_an_idle_client_none(
+    make_client: MakeClient,
+) -> None:
+    """Measured by the holder's own lease clock: at least a third of the session timeout passes between
+    two proofs.
+    """
     idle, holder = make_client(session_timeout=2.0), make_client(session_timeout=2.0)
     with Lock(name="a", client=idle):
         pass
@@ -380,7 +388,7 @@ def test_holding_costs_1_sync_per_third_of_the_time_out_and_nothing_otherwise(ma
     assert (holder.statistics().heartbeats, idle.statistics().heartbeats) == (3, 0)
 
 
-def test_many_threads_that_wait_cost_one_watch(client: Client, other: Client) -> None:
+def test_waiting_threads_of_one_process_share_one_watch(client: Client, other: Client) -> None:
     with Lock(name="a", client=other):
         lock, barrier = Lock(name="a"), threading.Barrier(11)
 
@@ -398,11 +406,11 @@ def test_many_threads_that_wait_cost_one_watch(client: Client, other: Client) ->
         assert len(client._core.link.watches) == 0  # type: ignore[union-attr]
 
 
-def test_many_items_cost_1_request_for_each_100_to_put_and_2_to_get(client: Client) -> None:
+def test_put_many_costs_1_request_per_100_items_and_get_many_at_most_4(client: Client) -> None:
     queue = Queue[int](name="q")
     queue.put(-1)
     assert queue.get_many(5) == [-1]
-    queue.put_many(range(100))  # the first hundred make their counter
+    queue.put_many(range(100))  # the first hundred create their counter
     assert len(queue.get_many(100)) == 100
     with counted(client) as cost:
         queue.put_many(range(300))
@@ -416,7 +424,7 @@ def test_many_items_cost_1_request_for_each_100_to_put_and_2_to_get(client: Clie
     assert cost == Cost(2, 2)
 
 
-def test_many_large_items_are_read_by_a_request_each(client: Client) -> None:
+def test_get_many_reads_each_large_item_with_its_own_request(client: Client) -> None:
     queue = Queue[bytes](name="q")
     large = bytes(200_000)
     queue.put_many([large] * 30)
@@ -426,7 +434,7 @@ def test_many_large_items_are_read_by_a_request_each(client: Client) -> None:
         assert cost.requests >= 11
 
 
-def test_item_with_a_claim_costs_1_request_to_put_6_to_get_and_1_to_be_done(client: Client) -> None:
+def test_joinable_queue_costs_1_request_to_put_6_to_get_and_1_to_acknowledge(client: Client) -> None:
     queue = JoinableQueue[int](name="q")
     queue.put(0)
     queue.put(0, delay=1e-3)
@@ -452,7 +460,7 @@ def test_item_with_a_claim_costs_1_request_to_put_6_to_get_and_1_to_be_done(clie
     queue.get()
     with counted(client) as later:
         queue.nack(delay=1e-3)
-    time.sleep(UNIT)  # it is due: its waiter leaves the queue in the background
+    time.sleep(UNIT)  # it is due; its waiter leaves the queue in the background
     queue.get()
     with counted(client) as done:
         queue.task_done()
@@ -461,8 +469,9 @@ def test_item_with_a_claim_costs_1_request_to_put_6_to_get_and_1_to_be_done(clie
     eventually(lambda: is_quiet(client))
     with counted(client) as cost:
         queue.put_many(range(200))
-    # the counter of hundreds is made; two segments are full, and followed by another; what was on its way to one that
-    # was full by then is refused, looks, and is sent again: that depends on who is faster
+    # The counter of hundreds is created. Two segments fill up and get a successor each. Items sent
+    # to a segment that has just filled up are refused, which costs a read and a second attempt,
+    # depending on timing.
     assert cost.requests <= 2 + 2 * 2 + 3 + 3
     assert queue.get() == 0
     eventually(lambda: is_quiet(client))

@@ -1,4 +1,4 @@
-"""What an operation costs on a loop: what it costs in a thread, where test_costs.py counts it."""
+"""Operations cost the same on an event loop as in a thread, where test_costs.py counts them."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def costs(client: Client, steps: Steps, run: Callable[[Any], object]) -> list[Co
 
 
 def cost_of(client: Client, step: Callable[[], Any], run: Callable[[Any], object]) -> Cost:
-    """Include background work until all is quiet."""
+    """Return the cost of a step, including background work until the client is idle."""
     with counted(client) as cost:
         run(step())
         calm = Calm(client)
@@ -104,7 +104,7 @@ def cost_of(client: Client, step: Callable[[], Any], run: Callable[[Any], object
 
 
 @pytest.mark.parametrize("steps", OPERATIONS.values(), ids=OPERATIONS)
-def test_operation_costs_on_a_loop_what_it_costs_in_a_thread(
+def test_operation_costs_the_same_on_an_event_loop_as_in_a_thread(
     make_client: Callable[..., Client],
     namespace: str,
     loop: asyncio.AbstractEventLoop,

@@ -1,4 +1,6 @@
-"""Additional requests if others are faster, a wait is long, or a vote or a member arrives."""
+"""Additional costs of concurrent changes, of long waits, and of votes and members that arrive or
+leave.
+"""
 
 from __future__ import annotations
 
@@ -22,12 +24,12 @@ MakeClient = Callable[..., Client]
 pytestmark = pytest.mark.usefixtures("no_guards")
 
 
-def without_proofs(client: Client) -> int:
-    """The requests that it has sent, but for those that keep a holder sure."""
+def requests_without_syncs(client: Client) -> int:
+    """Return the number of requests sent, except for the Syncs that prove the lease."""
     return sum(count for kind, count in client.statistics().requests.items() if kind != "Sync")
 
 
-def looks_since(client: Client, before: Counter[str]) -> Counter[str]:
+def requests_since(client: Client, before: Counter[str]) -> Counter[str]:
     spent_on = Counter(client.statistics().requests) - before
     spent_on.pop("Sync", None)
     return spent_on
@@ -42,10 +44,10 @@ def wait_for(waiter: Any) -> None:
 
 
 @pytest.mark.parametrize(("kind", "nodes"), [(Condition, 2), (partial(Barrier, 2), 1)], ids=["condition", "barrier"])
-def test_long_wait_looks_again_for_3_or_2_requests_at_half_of_each_session_timeout(
+def test_long_wait_polls_with_2_or_3_requests_every_half_session_timeout(
     kind: Callable[..., Any], nodes: int, make_client: MakeClient, other: Client
 ) -> None:
-    """Each check is a listing and several reads."""
+    """Each poll lists the children and reads ``nodes`` znodes."""
     client = make_client(session_timeout=20 * UNIT)
     ours, theirs = kind(name="w", client=client), kind(name="w", client=other)
     waiting = Running(wait_for, ours)
@@ -55,7 +57,7 @@ def test_long_wait_looks_again_for_3_or_2_requests_at_half_of_each_session_timeo
 
     def has_looked() -> bool:
         nonlocal looks
-        cost = looks_since(client, before)
+        cost = requests_since(client, before)
         looks = cost["Children"]
         return looks >= 3 and cost == {"Children": looks, "GetData": nodes * looks}
 
@@ -70,27 +72,27 @@ def test_long_wait_looks_again_for_3_or_2_requests_at_half_of_each_session_timeo
     client.close()
 
 
-def test_latch_counted_down_costs_2_requests_more_each_time_that_others_were_faster(
+def test_count_down_costs_2_more_requests_for_each_concurrent_change_of_the_latch(
     client: Client, other: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ours, far = CountDownLatch(9, name="l"), CountDownLatch(9, name="l", client=other)
     ours.count_down()
     far.count_down()
-    write, beaten = ours._core._write, [True, True]
+    write, races = ours._core._write, [True, True]
 
-    async def overtaken(*arguments: Any) -> bool:
-        """What it has read is not so any more when it writes."""
-        if beaten:
-            beaten.pop()
+    async def change_before_write(*arguments: Any) -> bool:
+        """Change the count between the read and the write of ``ours``."""
+        if races:
+            races.pop()
             far.count_down()
         return await write(*arguments)
 
-    monkeypatch.setattr(ours._core, "_write", overtaken)
+    monkeypatch.setattr(ours._core, "_write", change_before_write)
     assert spent(client, ours.count_down) == (2 + 2 + 2, 6)
     assert ours.count == 9 - 5
 
 
-def test_decision_costs_3_requests_more_for_each_vote_that_comes(client: Client, other: Client) -> None:
+def test_decide_costs_3_more_requests_for_each_vote_that_arrives(client: Client, other: Client) -> None:
     trip = Transaction(["a", "b", "c"], name="trip")
     far = Transaction(["a", "b", "c"], name="trip", client=other)
     trip.begin()
@@ -101,26 +103,29 @@ def test_decision_costs_3_requests_more_for_each_vote_that_comes(client: Client,
     for votes, site in enumerate(trip.sites, 1):
         eventually(lambda: waiting_calls(client))
         settle([client])
-        before = without_proofs(client)
+        before = requests_without_syncs(client)
         far.participant(site).vote(True)
         if votes < 3:
-            eventually(lambda: without_proofs(client) - before >= 3)  # noqa: B023
+            eventually(lambda: requests_without_syncs(client) - before >= 3)  # noqa: B023
             settle([client])
-            assert without_proofs(client) - before == 3 + 1
+            assert requests_without_syncs(client) - before == 3 + 1
     deciding.result()
     assert trip.outcome == "commit"
 
 
-def test_servers_asked_for_their_role_cost_the_session_no_request(client: Client) -> None:
+def test_asking_the_servers_for_their_roles_costs_no_request_of_the_session(client: Client) -> None:
     client.sync()
     assert spent(client, client.ensemble) == (0, 0)
 
 
-def test_member_that_leaves_costs_each_other_one_a_look_and_one_of_them_its_share(
+def test_leave_of_a_member_costs_the_others_a_read_each_and_one_of_them_the_free_share(
     client: Client, make_client: MakeClient
 ) -> None:
-    """No share is tried for by two. Events: of the member and of its share that go, where a watch still stands since an
-    earlier look; and of the share that is taken."""
+    """No two members try to take the same share.
+
+    Events: the deletions of the member and of its share, where the watch of an earlier read is
+    still set, and the new owner of the share.
+    """
     shares = [f"s{number}" for number in range(6)]
     members = [Partitioner(shares, name="p", client=each) for each in (client, *(make_client() for _ in range(5)))]
     for member in members:

@@ -1,4 +1,7 @@
-"""CountDownLatch between threads, clients and processes. Recipe: Barriers; Java's and Redisson's latch."""
+"""CountDownLatch shared by threads, clients and processes.
+
+Source: ZooKeeper recipes, Barriers; the latches of Java and Redisson.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ def latch(client: Client) -> CountDownLatch:
     return CountDownLatch(3, name="l")
 
 
-def test_all_waiters_continue_at_zero_and_none_before(latch: CountDownLatch, peers: list[Peer]) -> None:
+def test_waiters_return_when_the_count_reaches_zero_and_not_before(latch: CountDownLatch, peers: list[Peer]) -> None:
     for peer in peers[:2]:
         peer.start(latch.wait)
     assert [peers[2].do(latch.count_down), latch.count_down()] == [2, 1]
@@ -36,7 +39,7 @@ def test_all_waiters_continue_at_zero_and_none_before(latch: CountDownLatch, pee
     assert (latch.count, peers[0].do(latch.wait, 0.0)) == (0, True)
 
 
-def test_latch_of_zero_is_open_and_several_steps_may_be_one(client: Client) -> None:
+def test_latch_of_zero_is_open_and_count_down_by_n_stops_at_zero(client: Client) -> None:
     assert CountDownLatch(0, name="open").wait(0)
     latch = CountDownLatch(5, name="l")
     assert latch.count_down(3) == 2
@@ -44,7 +47,7 @@ def test_latch_of_zero_is_open_and_several_steps_may_be_one(client: Client) -> N
     assert latch.wait(0)
 
 
-def test_steps_of_all_processes_count_once_each(client: Client, peers: list[Peer]) -> None:
+def test_concurrent_count_downs_of_several_processes_are_counted_once_each(client: Client, peers: list[Peer]) -> None:
     latch = CountDownLatch(40, name="l")
     for peer in peers:
         peer.start(remote.repeat, 10, latch.count_down)
@@ -57,15 +60,19 @@ def test_steps_of_all_processes_count_once_each(client: Client, peers: list[Peer
 
 
 @pytest.mark.slow_on("zookeeper")
-def test_steps_of_an_exited_process_stay_counted(latch: CountDownLatch, make_mortal: Callable[..., Peer]) -> None:
+def test_count_downs_of_a_killed_process_remain_counted(
+    latch: CountDownLatch, make_mortal: Callable[..., Peer]
+) -> None:
     mortal = make_mortal()
     assert mortal.do(latch.count_down) == 2
     mortal.kill()
     assert latch.count == 2
 
 
-def test_try_set_count_closes_it_again_when_it_is_open(latch: CountDownLatch, client: Client) -> None:
-    """Redisson's trySetCount; waiters of the last round continue, however soon it is closed again."""
+def test_try_set_count_closes_only_an_open_latch(latch: CountDownLatch, client: Client) -> None:
+    """As in Redisson. A waiter of the previous round returns even if the latch is closed again at
+    once.
+    """
     assert not latch.try_set_count(2)
     waiting = Running(latch.wait)
     eventually(lambda: waiting_calls(client))
@@ -78,7 +85,7 @@ def test_try_set_count_closes_it_again_when_it_is_open(latch: CountDownLatch, cl
     assert latch.wait(0)
 
 
-def test_wait_outlives_the_session(latch: CountDownLatch, make_client: MakeClient) -> None:
+def test_wait_continues_after_its_session_expired(latch: CountDownLatch, make_client: MakeClient) -> None:
     other = make_client()
     waiting = Running(CountDownLatch(3, name="l", client=other).wait)
     eventually(lambda: waiting_calls(other))
@@ -89,7 +96,9 @@ def test_wait_outlives_the_session(latch: CountDownLatch, make_client: MakeClien
     assert waiting.result()
 
 
-def test_count_that_differs_is_refused_with_both(latch: CountDownLatch, make_client: MakeClient) -> None:
+def test_latch_with_another_count_raises_mismatch_error_with_both_counts(
+    latch: CountDownLatch, make_client: MakeClient
+) -> None:
     latch.count_down()
     other = CountDownLatch(4, name="l", client=make_client())
     for call in (other.count_down, other.wait, lambda: other.count):
@@ -100,7 +109,7 @@ def test_count_that_differs_is_refused_with_both(latch: CountDownLatch, make_cli
     assert latch.count == 2
 
 
-def test_bad_input_is_refused(latch: CountDownLatch, observer: Observer) -> None:
+def test_invalid_arguments_and_malformed_data_raise(latch: CountDownLatch, observer: Observer) -> None:
     for wrong, error in ((-1, ValueError), (1.5, TypeError), ("3", TypeError)):
         with pytest.raises(error, match="count must be"):
             CountDownLatch(wrong)  # type: ignore[arg-type]
@@ -120,14 +129,15 @@ def test_bad_input_is_refused(latch: CountDownLatch, observer: Observer) -> None
         latch.wait(0)
 
 
-def test_pickle_is_a_name(latch: CountDownLatch) -> None:
+def test_pickled_latch_has_the_same_path_and_count(latch: CountDownLatch) -> None:
     copy = pickle.loads(pickle.dumps(latch))
     assert (copy.path, copy.count) == (latch.path, 3)
     assert "count=3" in repr(copy)
 
 
-def test_costs_and_no_herd(latch: CountDownLatch, client: Client, make_client: MakeClient) -> None:
-    """A step before the last one wakes nobody."""
+def test_costs_of_a_latch_whose_last_count_down_alone_wakes_the_waiters(
+    latch: CountDownLatch, client: Client, make_client: MakeClient
+) -> None:
     others = [make_client() for _ in range(5)]
     latch.count_down()
     CountDownLatch(1, name="other").count_down()

@@ -1,4 +1,4 @@
-"""Counter and Value between threads, clients and processes."""
+"""Counter and Value shared by threads, clients and processes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def value(client: Client) -> Value[list[int]]:
 # ---- Counter
 
 
-def test_number_is_the_same_in_all_processes(counter: Counter, peer: Peer) -> None:
+def test_counter_is_shared_by_processes(counter: Counter, peer: Peer) -> None:
     assert counter.value == 0
     counter += 5
     counter -= 2
@@ -48,7 +48,7 @@ def test_number_is_the_same_in_all_processes(counter: Counter, peer: Peer) -> No
     assert counter.add(1) == 1 - 10**30
 
 
-def test_compare_and_set_changes_only_what_was_expected(counter: Counter, peer: Peer) -> None:
+def test_compare_and_set_of_a_counter_requires_the_expected_number(counter: Counter, peer: Peer) -> None:
     assert counter.compare_and_set(0, 3)
     assert not counter.compare_and_set(0, 4)
     assert peer.do(counter.compare_and_set, 3, 7)
@@ -57,7 +57,9 @@ def test_compare_and_set_changes_only_what_was_expected(counter: Counter, peer: 
     assert counter.value == 8
 
 
-def test_additions_of_all_processes_and_threads_count_once_each(counter: Counter, peers: list[Peer]) -> None:
+def test_concurrent_additions_of_processes_and_threads_are_counted_once_each(
+    counter: Counter, peers: list[Peer]
+) -> None:
     amounts = [*range(1, 11)]
     for peer in peers:
         peer.start(remote_barriers.add_all, counter, amounts, 2)
@@ -68,7 +70,9 @@ def test_additions_of_all_processes_and_threads_count_once_each(counter: Counter
 
 
 @pytest.mark.parametrize("drop", ["drop_next_reply", "drop_next_request"])
-def test_lost_reply_or_request_adds_once(far: Client, proxy: Proxy, client: Client, drop: str) -> None:
+def test_add_whose_reply_or_request_is_lost_takes_effect_once(
+    far: Client, proxy: Proxy, client: Client, drop: str
+) -> None:
     theirs = Counter(name="c", client=far)
     theirs.add(1)
     for total in range(2, 6):
@@ -78,7 +82,9 @@ def test_lost_reply_or_request_adds_once(far: Client, proxy: Proxy, client: Clie
     assert Counter(name="c").get(sync=True) == 5
 
 
-def test_what_others_add_after_a_set_whose_reply_was_lost_counts(far: Client, proxy: Proxy, client: Client) -> None:
+def test_retry_of_a_set_whose_reply_was_lost_does_not_overwrite_later_additions(
+    far: Client, proxy: Proxy, client: Client
+) -> None:
     theirs, ours = Counter(name="c", client=far), Counter(name="c")
     theirs.add(1)
     dropped = proxy.drop_next_reply(OpCode.MULTI)
@@ -91,7 +97,7 @@ def test_what_others_add_after_a_set_whose_reply_was_lost_counts(far: Client, pr
     assert theirs.add(1) == 16
 
 
-def test_session_that_ends_changes_nothing(counter: Counter, client: Client) -> None:
+def test_counter_keeps_its_number_when_a_session_expires(counter: Counter, client: Client) -> None:
     counter += 1
     before = client.session_id
     expire(client)
@@ -99,12 +105,13 @@ def test_session_that_ends_changes_nothing(counter: Counter, client: Client) -> 
     assert counter.add(1) == 2
 
 
-def test_znode_whose_version_would_be_the_one_for_any_is_set_twice() -> None:
+def test_write_that_would_make_the_version_minus_1_is_sent_twice() -> None:
+    """In a request, version -1 means any version."""
     assert setting("/c", b"x", 7) == (SetData("/c", b"x", 7),)
     assert setting("/c", b"x", -2) == (SetData("/c", b"x", -2), SetData("/c", b"x", -1))
 
 
-def test_kazoos_counter_on_the_same_path_is_the_same(counter: Counter, observer: Observer) -> None:
+def test_kazoo_counter_of_the_same_path_shares_the_number(counter: Counter, observer: Observer) -> None:
     counter += 3
     theirs = KazooCounter(observer.kazoo, counter.path)
     theirs += 4
@@ -130,7 +137,7 @@ def test_counter_costs(counter: Counter, client: Client, make_client: MakeClient
     assert beaten == Cost(3, 3)
 
 
-def test_counter_refuses_bad_input(counter: Counter, observer: Observer) -> None:
+def test_counter_raises_on_invalid_arguments_and_malformed_data(counter: Counter, observer: Observer) -> None:
     for wrong in (1.5, "1", None):
         for call in (counter.add, counter.set, Counter):
             with pytest.raises(TypeError, match="must be a whole number, not"):
@@ -145,7 +152,7 @@ def test_counter_refuses_bad_input(counter: Counter, observer: Observer) -> None
         counter.add(1)
 
 
-def test_counter_begins_with_its_initial_number_once(client: Client, make_client: MakeClient) -> None:
+def test_initial_number_of_a_counter_is_used_once(client: Client, make_client: MakeClient) -> None:
     assert Counter(10, name="c").add(1) == 11
     assert Counter(20, name="c", client=make_client()).value == 11
     assert "11" in repr(Counter(name="c"))
@@ -155,7 +162,7 @@ def test_counter_begins_with_its_initial_number_once(client: Client, make_client
 # ---- Value
 
 
-def test_value_is_what_was_set_last(value: Value[list[int]], peer: Peer) -> None:
+def test_value_is_shared_by_processes_and_set_only_with_a_current_version(value: Value[list[int]], peer: Peer) -> None:
     assert value.get() == []
     assert value.set([1])
     assert peer.do(value.get) == [1]
@@ -166,13 +173,13 @@ def test_value_is_what_was_set_last(value: Value[list[int]], peer: Peer) -> None
     assert value.get() == [4]
 
 
-def test_compare_and_set_changes_a_value_that_is_equal(value: Value[list[int]]) -> None:
+def test_compare_and_set_of_a_value_compares_by_equality(value: Value[list[int]]) -> None:
     assert value.compare_and_set([], [1])
     assert not value.compare_and_set([], [2])
     assert value.get() == [1]
 
 
-def test_updates_of_all_processes_are_all_there(value: Value[list[int]], peers: list[Peer]) -> None:
+def test_concurrent_updates_of_several_processes_are_all_applied(value: Value[list[int]], peers: list[Peer]) -> None:
     for number, peer in enumerate(peers):
         peer.start(remote_barriers.append_all, value, [10 * number + each for each in range(5)])
     for peer in peers:
@@ -180,7 +187,7 @@ def test_updates_of_all_processes_are_all_there(value: Value[list[int]], peers: 
     assert sorted(value.get()) == [10 * number + each for number in range(3) for each in range(5)]
 
 
-def test_update_that_fails_changes_nothing(value: Value[list[int]]) -> None:
+def test_update_whose_function_raises_changes_nothing(value: Value[list[int]]) -> None:
     with pytest.raises(ZeroDivisionError):
         value.update(lambda old: [1 // 0])
     assert value.get() == []
@@ -188,7 +195,9 @@ def test_update_that_fails_changes_nothing(value: Value[list[int]]) -> None:
 
 
 @pytest.mark.parametrize("drop", ["drop_next_reply", "drop_next_request"])
-def test_lost_reply_or_request_writes_once(far: Client, proxy: Proxy, client: Client, drop: str) -> None:
+def test_update_whose_reply_or_request_is_lost_takes_effect_once(
+    far: Client, proxy: Proxy, client: Client, drop: str
+) -> None:
     theirs = Value[list[int]]([], name="v", client=far)
     theirs.set([0])
     for each in range(1, 4):
@@ -198,7 +207,9 @@ def test_lost_reply_or_request_writes_once(far: Client, proxy: Proxy, client: Cl
     assert Value(name="v").get(sync=True) == [0, 1, 2, 3]
 
 
-def test_wait_for_change_hears_of_what_came_since(value: Value[list[int]], client: Client, peer: Peer) -> None:
+def test_wait_for_change_returns_changes_since_the_given_version(
+    value: Value[list[int]], client: Client, peer: Peer
+) -> None:
     seen = value.read()
     assert value.wait_for_change(UNIT) is None
     waiting = Running(value.wait_for_change)
@@ -209,7 +220,7 @@ def test_wait_for_change_hears_of_what_came_since(value: Value[list[int]], clien
     assert value.wait_for_change(UNIT, version=value.read().version) is None
 
 
-def test_change_that_was_undone_is_a_change(value: Value[list[int]], client: Client) -> None:
+def test_wait_for_change_returns_after_a_change_that_was_undone(value: Value[list[int]], client: Client) -> None:
     waiting = Running(value.wait_for_change)
     eventually(lambda: waiting_calls(client))
     for items in ([1], []):
@@ -239,7 +250,9 @@ def test_value_costs(value: Value[list[int]], client: Client, make_client: MakeC
     assert cost == Cost(2, 2, 1)
 
 
-def test_value_refuses_bad_input(value: Value[object], client: Client, observer: Observer) -> None:
+def test_value_raises_on_invalid_arguments_and_malformed_data(
+    value: Value[object], client: Client, observer: Observer
+) -> None:
     with pytest.raises(PayloadPickleError):
         value.set(lambda: None)
     with pytest.raises(TypeError, match="version must be a whole number"):
@@ -252,7 +265,7 @@ def test_value_refuses_bad_input(value: Value[object], client: Client, observer:
         value.get()
 
 
-def test_value_without_a_name_travels(client: Client, peer: Peer) -> None:
+def test_unnamed_value_can_be_pickled_to_another_process(client: Client, peer: Peer) -> None:
     value = Value({"a": 1})
     value.set({"a": 2})
     assert peer.do(value.get) == {"a": 2}

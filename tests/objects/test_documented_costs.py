@@ -1,6 +1,7 @@
-"""Each call costs what its docstring says: the numbers are read from there, and compared with what a client sends.
+"""Documented costs of calls: the numbers in the docstrings equal those of the requests that a client
+sends.
 
-Everything is warm: the znodes of the object and the receipt of the process exist.
+The znodes of the objects and the receipt of the process already exist.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from distsync.threading import Barrier, Event, Lock, RLock, Semaphore
 pytestmark = pytest.mark.usefixtures("no_guards", "nothing_kept")
 
 Step = tuple[Callable[[], Any], Any, str]
-"""A call, what documents its cost, and the words beside that cost."""
+"""A call, the object that documents its cost, and the words next to that cost."""
 
 
 def locks() -> Iterator[Step]:
@@ -34,7 +35,7 @@ def locks() -> Iterator[Step]:
         yield lock.release, Lock.release, "otherwise"
 
 
-def looks_at_a_lock() -> Iterator[Step]:
+def lock_state() -> Iterator[Step]:
     lock = Lock(name="lock")
     with lock:
         yield lock.locked, Lock.locked, "if this process holds or caches the lock"
@@ -157,7 +158,7 @@ def others() -> Iterator[Step]:
 @pytest.mark.parametrize(
     "steps",
     [
-        locks, looks_at_a_lock, semaphores, events, barriers, gates,
+        locks, lock_state, semaphores, events, barriers, gates,
         queues, ordered_queues, joinable_queues, counters, others,
     ],
 )  # fmt: skip

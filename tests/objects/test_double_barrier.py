@@ -1,4 +1,7 @@
-"""DoubleBarrier between threads, clients and processes. Recipe: Double Barriers."""
+"""DoubleBarrier shared by threads, clients and processes.
+
+Source: ZooKeeper recipes, Double Barriers.
+"""
 
 from __future__ import annotations
 
@@ -39,14 +42,12 @@ def members(observer: Observer, barrier: DoubleBarrier) -> list[str]:
     return sorted(path for path in observer.tree(barrier.path) if "-lock-" in path)
 
 
-def test_nobody_enters_before_all_are_there_and_nobody_leaves_before_all_are_ready_to(
-    barrier: DoubleBarrier, peers: list[Peer]
-) -> None:
+def test_enter_and_leave_return_when_all_members_have_called_them(barrier: DoubleBarrier, peers: list[Peer]) -> None:
     for count, peer in enumerate(peers, 1):
         peer.start(remote_barriers.enter_then, barrier, True)
         waiting(barrier, count)
     assert barrier.enter()
-    eventually(lambda: barrier.n_inside == 1 or barrier.n_inside == 2)  # the lowest one stays until the end
+    eventually(lambda: barrier.n_inside == 1 or barrier.n_inside == 2)  # the lowest member leaves last
     assert all(peer.is_busy for peer in peers)
     assert not any(peer._pipe.poll(0) for peer in peers)
     assert barrier.leave()
@@ -55,8 +56,10 @@ def test_nobody_enters_before_all_are_there_and_nobody_leaves_before_all_are_rea
 
 
 @pytest.mark.slow_on("zookeeper")
-def test_30_turns_of_3_threads_in_each_of_2_processes(client: Client, peer: Peer, tmp_path: Path) -> None:
-    """Each thread counts; a fast one enters again while the others still leave."""
+def test_each_of_30_rounds_of_6_threads_in_2_processes_sees_all_members(
+    client: Client, peer: Peer, tmp_path: Path
+) -> None:
+    """A fast thread enters the next round while others are still leaving."""
     barrier, turns = DoubleBarrier(6, name="d"), 30
     peer.start(remote_barriers.meet, barrier, tmp_path, "theirs", turns, 3)
     seen = [*remote_barriers.meet(barrier, tmp_path, "ours", turns, 3), *peer.result(6 * PATIENCE)]
@@ -64,13 +67,13 @@ def test_30_turns_of_3_threads_in_each_of_2_processes(client: Client, peer: Peer
     assert (barrier.n_waiting, barrier.n_inside) == (0, 0)
 
 
-def test_nothing_is_left_after_a_meeting(client: Client, observer: Observer, tmp_path: Path) -> None:
+def test_double_barrier_leaves_no_znode_behind(client: Client, observer: Observer, tmp_path: Path) -> None:
     barrier = DoubleBarrier(3, name="d")
     remote_barriers.meet(barrier, tmp_path, "ours", 2, 3)
     eventually(lambda: not observer.tree(barrier.path))
 
 
-def test_who_is_late_to_enter_withdraws_and_is_not_counted(
+def test_enter_that_times_out_withdraws_and_is_not_counted(
     barrier: DoubleBarrier, peers: list[Peer], observer: Observer
 ) -> None:
     assert not barrier.enter(0)
@@ -89,11 +92,15 @@ def test_who_is_late_to_enter_withdraws_and_is_not_counted(
 
 @pytest.mark.slow_on("zookeeper")
 @pytest.mark.parametrize("lowest", [True, False])
-def test_exited_member_inside_does_not_delay_the_others(
+def test_killed_member_does_not_keep_the_others_from_leaving(
     client: Client, peers: list[Peer], make_mortal: Callable[..., Peer], observer: Observer, lowest: bool
 ) -> None:
-    """Double Barriers: "processes that fail after the barrier has been entered do not prevent correct processes from
-    finishing"; it is the one that the others wait for, or the one that the lowest one waits for."""
+    """Double Barriers: "processes that fail after the barrier has been entered do not prevent correct
+    processes from finishing".
+
+    The killed member is the lowest, for which the others wait, or the highest, for which the lowest
+    waits.
+    """
     barrier, tries = DoubleBarrier(3, name="d"), 0
     mortal = make_mortal()
     while True:
@@ -103,10 +110,10 @@ def test_exited_member_inside_does_not_delay_the_others(
         for peer in peers[:2]:
             peer.start(barrier.enter)
         assert all([mortal.result(), *(peer.result() for peer in peers[:2])])
-        everybody = members(observer, barrier)
-        if its == everybody[0 if lowest else -1]:
+        all_members = members(observer, barrier)
+        if its == all_members[0 if lowest else -1]:
             break
-        for one in (mortal, *peers[:2]):  # names are drawn by lot: once more
+        for one in (mortal, *peers[:2]):  # names are random: try again
             one.start(barrier.leave)
         assert all([mortal.result(), *(peer.result() for peer in peers[:2])])
         tries += 1
@@ -120,7 +127,7 @@ def test_exited_member_inside_does_not_delay_the_others(
 
 
 class Inside:
-    """A thread that enters and, when told so, leaves."""
+    """A thread that enters, and leaves once ``go`` is set."""
 
     def __init__(self, barrier: DoubleBarrier) -> None:
         self.barrier = barrier
@@ -136,16 +143,16 @@ class Inside:
 
 
 def inside_together(clients: list[Client]) -> list[Inside]:
-    """One of each client; the lowest one first."""
+    """Enter with a thread for each client, and return these threads sorted by member name."""
     stays = [Inside(DoubleBarrier(len(clients), name="d", client=one)) for one in clients]
     eventually(lambda: all(stay.name for stay in stays))
     return sorted(stays, key=lambda stay: stay.name)
 
 
-def test_exit_of_the_lowest_member_lets_none_leave_before_the_others_are_ready(
+def test_deletion_of_the_lowest_member_lets_no_other_leave_before_all_are_ready(
     client: Client, make_client: MakeClient, observer: Observer
 ) -> None:
-    """The others then wait for the next lowest one: "delete(n) if still exists, and wait"."""
+    """The others then wait for the next lowest member: "delete(n) if still exists, and wait"."""
     lowest, middle, highest = inside_together([make_client() for _ in range(3)])
     highest.go.set()
     eventually(lambda: waiting_calls(highest.barrier.client))
@@ -159,7 +166,7 @@ def test_exit_of_the_lowest_member_lets_none_leave_before_the_others_are_ready(
         lowest.running.result()
 
 
-def test_session_end_inside_is_reported_and_delays_no_other(
+def test_member_whose_session_expires_inside_gets_lock_lost_error_and_blocks_no_other(
     client: Client, peer: Peer, make_client: MakeClient
 ) -> None:
     other = make_client()
@@ -176,7 +183,7 @@ def test_session_end_inside_is_reported_and_delays_no_other(
         theirs.leave()
 
 
-def test_waiter_whose_session_ends_enqueues_again(client: Client, make_client: MakeClient) -> None:
+def test_waiting_member_whose_session_expires_enqueues_again(client: Client, make_client: MakeClient) -> None:
     other = make_client()
     barrier, theirs = DoubleBarrier(2, name="d"), DoubleBarrier(2, name="d", client=other)
     entering = Running(remote_barriers.enter_then, theirs, True)
@@ -190,10 +197,10 @@ def test_waiter_whose_session_ends_enqueues_again(client: Client, make_client: M
     assert entering.result() == "True"
 
 
-def test_straggler_that_slept_through_the_others_meeting_has_entered_and_left(
+def test_member_stopped_while_the_barrier_opened_has_entered_and_can_leave(
     client: Client, make_mortal: Callable[..., Peer]
 ) -> None:
-    """It finds its name among those inside, and the next meeting waits for it."""
+    """It finds its name among the members inside, and the next round waits for it."""
     barrier, mortal = DoubleBarrier(2, name="d"), make_mortal(4 * PATIENCE)
     mortal.start(remote_barriers.enter_then, barrier, True)
     waiting(barrier, 1)
@@ -206,17 +213,17 @@ def test_straggler_that_slept_through_the_others_meeting_has_entered_and_left(
     assert (barrier.n_waiting, barrier.n_inside) == (0, 0)
 
 
-def test_more_than_its_parties_wait_for_the_next_meeting(client: Client, make_client: MakeClient) -> None:
+def test_members_beyond_a_full_round_wait_for_the_next_one(client: Client, make_client: MakeClient) -> None:
     barriers = [DoubleBarrier(2, name="d", client=make_client()) for _ in range(4)]
     running = [Running(remote_barriers.enter_then, one, True) for one in barriers]
     assert results(running) == ["True"] * 4
 
 
 @pytest.mark.slow_on("zookeeper")
-def test_end_of_all_inside_lets_the_next_ones_in(
+def test_next_members_enter_after_all_members_inside_were_killed(
     client: Client, make_mortal: Callable[..., Peer], make_client: MakeClient
 ) -> None:
-    """``ready`` stays when the last member exits; the next member deletes it."""
+    """``ready`` remains when the last member is killed; the next member that waits deletes it."""
     barrier, mortal = DoubleBarrier(2, name="d"), make_mortal()
     assert mortal.do(remote_barriers.enter_in_threads, barrier, 2) == ["inside"] * 2
     running = [
@@ -227,8 +234,10 @@ def test_end_of_all_inside_lets_the_next_ones_in(
     assert results(running, 2 * PATIENCE) == ["True"] * 2
 
 
-def test_touch_of_znodes_lets_nobody_in_or_out(barrier: DoubleBarrier, observer: Observer, peers: list[Peer]) -> None:
-    """A wakeup is a hint: a woken member counts again."""
+def test_changes_of_the_members_znodes_let_no_member_in_or_out(
+    barrier: DoubleBarrier, observer: Observer, peers: list[Peer]
+) -> None:
+    """A watch event is only a hint: a member counts again when it is woken."""
     for peer in peers:
         peer.start(barrier.enter)
     waiting(barrier, 3)
@@ -248,7 +257,7 @@ def test_touch_of_znodes_lets_nobody_in_or_out(barrier: DoubleBarrier, observer:
     assert [peer.result() for peer in peers] == [True] * 3
 
 
-def test_members_that_disagree_about_the_parties_get_an_error_with_both_values(
+def test_enter_with_another_number_of_parties_raises_mismatch_error_with_both(
     barrier: DoubleBarrier, peer: Peer
 ) -> None:
     peer.start(remote.catch, barrier.enter, PATIENCE)
@@ -262,28 +271,28 @@ def test_members_that_disagree_about_the_parties_get_an_error_with_both_values(
     assert peer.result() == "KeyboardInterrupt"
 
 
-def test_client_with_another_number_of_parties_gets_an_error(client: Client, make_client: MakeClient) -> None:
-    """As long as there is a member; the server deletes the znode of an unused barrier."""
+def test_enter_of_another_client_with_another_number_of_parties_raises(client: Client, make_client: MakeClient) -> None:
+    """Only while a member is present: the server deletes the znode of an unused barrier."""
     barrier, other = DoubleBarrier(2, name="d"), make_client()
     entering = Running(remote_barriers.enter_then, barrier, True)
     waiting(barrier, 1)
     with pytest.raises(MismatchError, match=r"is 2, not 3"):
         DoubleBarrier(3, name="d", client=other).enter(PATIENCE)
-    assert "Create" not in other.statistics().requests  # it was never enqueued, and never counted
+    assert "Create" not in other.statistics().requests  # it created no znode, so it was never counted
     assert barrier.enter()
     assert barrier.leave()
     assert entering.result() == "True"
 
 
-def test_barrier_without_data_belongs_to_the_first_party(
+def test_first_member_sets_the_number_of_parties_of_a_barrier_without_data(
     client: Client, make_client: MakeClient, observer: Observer
 ) -> None:
     barrier, other = DoubleBarrier(2, name="d"), make_client()
-    observer.kazoo.create(barrier.path, b"", makepath=True)  # as Curator makes it
-    assert barrier.n_waiting == 0  # who has looked before is none who has said it
+    observer.kazoo.create(barrier.path, b"", makepath=True)  # as Curator creates it
+    assert barrier.n_waiting == 0  # reading the barrier does not set the number
     entering = Running(remote_barriers.enter_then, barrier, True)
     waiting(barrier, 1)
-    eventually(lambda: observer.kazoo.get(barrier.path)[0])  # it says so after it has come
+    eventually(lambda: observer.kazoo.get(barrier.path)[0])  # the number is written after the member has enqueued
     with pytest.raises(MismatchError, match=r"is 2, not 1"):
         DoubleBarrier(1, name="d", client=other).enter(PATIENCE)
     assert "Create" not in other.statistics().requests
@@ -292,7 +301,7 @@ def test_barrier_without_data_belongs_to_the_first_party(
     assert entering.result() == "True"
 
 
-def test_bad_input_is_refused(client: Client) -> None:
+def test_invalid_arguments_and_calls_in_the_wrong_state_raise(client: Client) -> None:
     for wrong, error in ((0, ValueError), (-1, ValueError), (2.0, TypeError), ("2", TypeError)):
         with pytest.raises(error):
             DoubleBarrier(wrong)  # type: ignore[arg-type]
@@ -308,7 +317,7 @@ def test_bad_input_is_refused(client: Client) -> None:
         barrier.enter(1e20)
 
 
-def test_block_that_fails_does_not_wait_for_the_others(client: Client, make_client: MakeClient) -> None:
+def test_with_block_that_raises_does_not_wait_for_the_others(client: Client, make_client: MakeClient) -> None:
     barrier, other = DoubleBarrier(2, name="d"), DoubleBarrier(2, name="d", client=make_client())
     entering = Running(remote_barriers.enter_then, other, True)
     with pytest.raises(LookupError):
@@ -318,7 +327,7 @@ def test_block_that_fails_does_not_wait_for_the_others(client: Client, make_clie
 
 
 @pytest.mark.parametrize("call", ["enter", "leave"])
-def test_ctrl_c_leaves_nothing_behind(
+def test_keyboard_interrupt_in_enter_or_leave_leaves_no_znode_behind(
     barrier: DoubleBarrier, client: Client, peers: list[Peer], observer: Observer, tmp_path: Path, call: str
 ) -> None:
     pair, waits = DoubleBarrier(2, name="e"), tmp_path / "waits"
@@ -335,10 +344,12 @@ def test_ctrl_c_leaves_nothing_behind(
     eventually(lambda: not observer.tree(pair.path))
 
 
-# An interrupt may come before the first line of a protocol.
+# An interrupt may hit before the first line of a protocol.
 @pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
-def test_interrupt_anywhere_leaves_nobody_inside(client: Client, observer: Observer) -> None:
-    """Of a block that ends before its time, too. No line of ours runs before the first one of __exit__."""
+def test_interrupt_at_any_line_leaves_no_member_inside(client: Client, observer: Observer) -> None:
+    """Also at the end of the block: an interrupt at the call of ``__exit__`` comes before any line of
+    distsync.
+    """
     barrier = DoubleBarrier(1, name="d")
 
     def use() -> None:
@@ -355,7 +366,7 @@ def test_interrupt_anywhere_leaves_nobody_inside(client: Client, observer: Obser
     assert strikes(use, check, STEP) > 100
 
 
-def test_forked_or_pickled_barrier_is_a_name(barrier: DoubleBarrier) -> None:
+def test_pickled_double_barrier_has_the_same_path_and_parties(barrier: DoubleBarrier) -> None:
     copy = pickle.loads(pickle.dumps(barrier))
     assert (copy.path, copy.parties) == (barrier.path, 4)
     assert "parties=4" in repr(copy)
@@ -364,17 +375,17 @@ def test_forked_or_pickled_barrier_is_a_name(barrier: DoubleBarrier) -> None:
 # ---- costs
 
 
-def met(barriers: list[DoubleBarrier]) -> None:
-    """A meeting has been: the znodes are there."""
+def complete_round(barriers: list[DoubleBarrier]) -> None:
+    """Enter and leave once, which creates the znodes."""
     results([Running(remote_barriers.enter_then, one, True) for one in barriers])
 
 
-def test_enter_costs_4_requests_in_1_round_trip_and_2_when_all_are_there_and_the_last_one_5(
+def test_enter_costs_4_requests_before_the_wait_and_2_after_it_and_5_for_the_last_member(
     client: Client, make_client: MakeClient
 ) -> None:
     other = make_client()
     ours, theirs = DoubleBarrier(2, name="d"), DoubleBarrier(2, name="d", client=other)
-    met([ours, theirs])
+    complete_round([ours, theirs])
     eventually(lambda: is_quiet(client) and is_quiet(other))
     with counted(client) as all_in_all:
         with counted(client) as first:
@@ -391,7 +402,7 @@ def test_enter_costs_4_requests_in_1_round_trip_and_2_when_all_are_there_and_the
     assert stay.running.result()
 
 
-def test_leaving_wakes_one_at_a_time_and_all_at_the_end(client: Client, make_client: MakeClient) -> None:
+def test_leave_wakes_one_member_at_a_time_and_all_at_the_end(client: Client, make_client: MakeClient) -> None:
     """Double Barriers: "only a single process wakes up on each node deletion except for the last"."""
     clients = [make_client() for _ in range(8)]
     stays = inside_together(clients)
@@ -412,7 +423,7 @@ def test_leaving_wakes_one_at_a_time_and_all_at_the_end(client: Client, make_cli
 
 
 def test_leave_costs_4_requests_before_the_wait_and_2_after_it(client: Client, make_client: MakeClient) -> None:
-    """And the lowest one's 3, and 3 when the others have gone."""
+    """The lowest member, which leaves last, pays 3."""
     clients = [make_client() for _ in range(2)]
     lowest, highest = inside_together(clients)
     with counted(highest.barrier.client) as before:

@@ -25,7 +25,7 @@ MakeClient = Callable[..., Client]
 pytestmark = pytest.mark.usefixtures("no_guards")
 
 
-def test_leader_is_known_to_all_observers(client: Client, other: Client, peer: Peer) -> None:
+def test_leader_is_visible_to_other_clients_and_processes(client: Client, other: Client, peer: Peer) -> None:
     election = Election({"port": 80}, name="e")
     seen = Election(name="e", client=other)
     assert seen.leader is None
@@ -37,11 +37,14 @@ def test_leader_is_known_to_all_observers(client: Client, other: Client, peer: P
         assert leader.fencing_token == election.fencing_token == seen.leader.fencing_token
         assert leader.owner.pid is not None
     assert seen.wait_for(lambda: seen.leader is None, PATIENCE)
-    eventually(lambda: peer.do(election.find_leader) is None)  # its own copy hears of it by itself
+    eventually(lambda: peer.do(election.find_leader) is None)  # its cache is updated by its own watch
 
 
-def test_plain_clients_can_read_who_leads(client: Client, observer: Observer) -> None:
-    """Leader Election, and the mail: LEADER is an ephemeral with the leader's data."""
+def test_other_clients_can_read_the_leader_from_its_znode(client: Client, observer: Observer) -> None:
+    """LEADER is an ephemeral znode with the leader's data.
+
+    Source: ZooKeeper recipes, Leader Election, and a mailing list thread about it.
+    """
     election = Election("10.0.0.7:8080", name="e")
     with election:
         data, stat = observer.kazoo.get(f"{election.path}/LEADER")
@@ -51,7 +54,7 @@ def test_plain_clients_can_read_who_leads(client: Client, observer: Observer) ->
     assert observer.ephemerals(election.path) == []
 
 
-def test_terms_have_growing_tokens_also_between_threads_of_a_process(client: Client) -> None:
+def test_fencing_token_grows_from_term_to_term_within_a_process(client: Client) -> None:
     election = Election(name="e")
     first = lead(election)
     second = Running(lead, Election(name="e"))
@@ -61,24 +64,24 @@ def test_terms_have_growing_tokens_also_between_threads_of_a_process(client: Cli
     election.release()
 
 
-def test_only_the_next_candidate_wakes(client: Client, make_client: MakeClient) -> None:
+def test_release_wakes_only_the_next_candidate(client: Client, make_client: MakeClient) -> None:
     others = [make_client() for _ in range(3)]
     election = Election(name="e")
     election.acquire()
-    standing = []
+    running = []
     for one in others:
-        standing.append(Running(lead, Election(name="e", client=one)))
+        running.append(Running(lead, Election(name="e", client=one)))
         eventually(lambda one=one: waiting_calls(one))
     before = [one.statistics().events for one in others]
     election.release()
-    standing[0].result()
+    running[0].result()
     assert [one.statistics().events - then for one, then in zip(others, before, strict=True)] == [1, 0, 0]
-    for one, thread in zip(others, standing, strict=True):
+    for one, thread in zip(others, running, strict=True):
         thread.result()
         Election(name="e", client=one).release()
 
 
-def test_candidates_lead_in_fifo_order(client: Client, other: Client) -> None:
+def test_candidates_are_listed_in_fifo_order(client: Client, other: Client) -> None:
     election = Election("a", name="e")
     with election:
         second = Running(lead, Election("b", name="e", client=other))
@@ -89,7 +92,7 @@ def test_candidates_lead_in_fifo_order(client: Client, other: Client) -> None:
     Election(name="e", client=other).release()
 
 
-def test_wait_is_for_a_change_and_ends_in_time(client: Client, other: Client) -> None:
+def test_wait_returns_after_a_change_of_the_leader_or_times_out(client: Client, other: Client) -> None:
     seen = Election(name="e", client=other)
     assert not seen.wait(UNIT)
     waiting = Running(seen.wait, PATIENCE)
@@ -102,7 +105,9 @@ def test_wait_is_for_a_change_and_ends_in_time(client: Client, other: Client) ->
     assert seen.wait_for(lambda: False, UNIT) is False
 
 
-def test_next_candidate_leads_when_the_leaders_process_exits(client: Client, make_mortal: Callable[..., Peer]) -> None:
+def test_next_candidate_leads_after_the_leaders_process_was_killed(
+    client: Client, make_mortal: Callable[..., Peer]
+) -> None:
     mortal, election = make_mortal(), Election("mine", name="e")
     first = mortal.do(lead, Election("theirs", name="e"))
     assert election.leader.data == "theirs"
@@ -113,7 +118,7 @@ def test_next_candidate_leads_when_the_leaders_process_exits(client: Client, mak
     election.release()
 
 
-def test_what_an_earlier_leader_left_is_replaced(client: Client, observer: Observer) -> None:
+def test_leftover_leader_znode_is_replaced(client: Client, observer: Observer) -> None:
     election = Election("mine", name="e")
     with election:
         pass
@@ -124,9 +129,7 @@ def test_what_an_earlier_leader_left_is_replaced(client: Client, observer: Obser
     assert election.leader is None
 
 
-def test_leader_node_deleted_by_another_client_is_recreated(
-    client: Client, observer: Observer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_deleted_leader_znode_is_recreated(client: Client, observer: Observer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(protocol, "GUARD_AFTER_S", 0.01)
     election = Election("mine", name="e")
     with election:
@@ -139,17 +142,17 @@ def test_leader_node_deleted_by_another_client_is_recreated(
     assert not observer.kazoo.exists(f"{election.path}/LEADER")
 
 
-def test_deposed_leader_is_notified_and_leader_node_is_deleted(
+def test_deposed_leader_is_notified_and_its_leader_znode_is_deleted(
     client: Client, observer: Observer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(background_thread, "GUARD_AFTER_S", 0.01)
-    told: list[Any] = []
-    election = Election(name="e", on_elected=told.append, on_deposed=told.append)
+    calls: list[Any] = []
+    election = Election(name="e", on_elected=calls.append, on_deposed=calls.append)
     token = lead(election)
     observer.kazoo.delete(election.candidates()[0].owner.path)
-    eventually(lambda: len(told) == 2)
-    assert [type(each).__name__ for each in told] == ["FencingToken", "LockLostError"]
-    assert told[0] == token
+    eventually(lambda: len(calls) == 2)
+    assert [type(each).__name__ for each in calls] == ["FencingToken", "LockLostError"]
+    assert calls[0] == token
     assert not election.is_leader
     with pytest.raises(LockLostError):
         election.release()
@@ -157,9 +160,7 @@ def test_deposed_leader_is_notified_and_leader_node_is_deleted(
     eventually(lambda: observer.ephemerals(election.path) == [])
 
 
-def test_anybody_may_ask_the_leader_to_step_down_and_depose_it(
-    client: Client, other: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_other_client_can_depose_the_leader(client: Client, other: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(background_thread, "GUARD_AFTER_S", 0.01)
     election, onlooker = Election(name="e"), Election(name="e", client=other)
     election.acquire()
@@ -170,7 +171,7 @@ def test_anybody_may_ask_the_leader_to_step_down_and_depose_it(
     assert onlooker.wait_for(lambda: onlooker.leader is None, PATIENCE)
 
 
-def test_run_calls_once_and_steps_down(client: Client) -> None:
+def test_run_calls_the_function_once_as_leader_and_resigns(client: Client) -> None:
     election = Election(name="e")
     assert election.run(lambda number: (number, election.is_leader), 7) == (7, True)
     assert not election.is_leader
@@ -179,7 +180,7 @@ def test_run_calls_once_and_steps_down(client: Client) -> None:
     assert election.leader is None
 
 
-def test_costs(client: Client, other: Client) -> None:
+def test_costs_of_an_election(client: Client, other: Client) -> None:
     election, seen = Election(name="e"), Election(name="e", client=other)
     with election:
         pass
@@ -195,7 +196,7 @@ def test_costs(client: Client, other: Client) -> None:
     assert (release.requests, release.round_trips) == (1, 1)
 
 
-def test_what_cannot_be_is_refused(client: Client) -> None:
+def test_invalid_data_and_arguments_raise(client: Client) -> None:
     with pytest.raises(PayloadPickleError, match="the data of a candidate"):
         Election({1, 2}, name="e")
     election = Election(name="e")
@@ -205,6 +206,6 @@ def test_what_cannot_be_is_refused(client: Client) -> None:
         election.acquire(False, 1)
 
 
-def test_travels_by_name_with_its_data(client: Client) -> None:
+def test_pickled_election_has_the_same_name_and_data(client: Client) -> None:
     election = pickle.loads(pickle.dumps(Election([1], name="e")))
     assert (election.name, election._data) == ("e", [1])

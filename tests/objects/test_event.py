@@ -1,4 +1,4 @@
-"""Event between threads, clients and processes."""
+"""Event shared by threads, clients and processes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def event(client: Client) -> Event:
     return Event(name="e")
 
 
-def test_flag_is_the_same_in_all_processes(event: Event, peers: list[Peer]) -> None:
+def test_flag_is_shared_by_processes(event: Event, peers: list[Peer]) -> None:
     assert not any(peer.do(event.is_set) for peer in peers)
     peers[0].do(event.set)
     assert peers[0].do(event.is_set)
@@ -32,7 +32,7 @@ def test_flag_is_the_same_in_all_processes(event: Event, peers: list[Peer]) -> N
     assert not peers[1].do(event.wait, UNIT)
 
 
-def test_set_wakes_all_waiters_in_all_processes(event: Event, peers: list[Peer]) -> None:
+def test_set_wakes_the_waiters_of_all_processes(event: Event, peers: list[Peer]) -> None:
     for peer in peers:
         peer.start(event.wait, PATIENCE)
     ours = Running(event.wait)
@@ -41,10 +41,9 @@ def test_set_wakes_all_waiters_in_all_processes(event: Event, peers: list[Peer])
     assert ours.result()
 
 
-def test_set_and_clear_wake_who_waited_when_they_came(
+def test_set_followed_by_clear_wakes_present_waiters_and_no_later_ones(
     event: Event, client: Client, make_client: Callable[..., Client]
 ) -> None:
-    """And who comes after them waits."""
     others = [make_client() for _ in range(3)]
     for _ in range(5):
         waiting = [Running(Event(name="e", client=one).wait) for one in others]
@@ -55,8 +54,8 @@ def test_set_and_clear_wake_who_waited_when_they_came(
         assert not Event(name="e", client=others[0]).wait(0)
 
 
-def test_set_and_clear_are_not_missed_by_a_late_reader(event: Event, client: Client) -> None:
-    """Many changes, one event: the state tells."""
+def test_waiter_that_reads_late_does_not_miss_a_set_followed_by_clear(event: Event, client: Client) -> None:
+    """Many changes may cause a single watch event; the data show that the flag was set."""
     waiting = Running(event.wait)
     eventually(lambda: waiting_calls(client))
     other = Event(name="e")
@@ -66,7 +65,9 @@ def test_set_and_clear_are_not_missed_by_a_late_reader(event: Event, client: Cli
     assert waiting.result()
 
 
-def test_wait_outlives_the_session(event: Event, client: Client, make_client: Callable[..., Client]) -> None:
+def test_wait_continues_after_its_session_expired(
+    event: Event, client: Client, make_client: Callable[..., Client]
+) -> None:
     other = make_client()
     waiting = Running(Event(name="e", client=other).wait)
     eventually(lambda: waiting_calls(other))
@@ -77,7 +78,7 @@ def test_wait_outlives_the_session(event: Event, client: Client, make_client: Ca
     assert waiting.result()
 
 
-def test_wait_outlives_the_znode(event: Event, client: Client, observer: Observer) -> None:
+def test_wait_continues_after_the_znode_was_deleted(event: Event, client: Client, observer: Observer) -> None:
     event.clear()
     waiting = Running(event.wait)
     eventually(lambda: waiting_calls(client))
@@ -87,13 +88,13 @@ def test_wait_outlives_the_znode(event: Event, client: Client, observer: Observe
     assert waiting.result()
 
 
-def test_wait_that_times_out_leaves_nothing(event: Event, client: Client) -> None:
+def test_wait_that_times_out_leaves_no_call_behind(event: Event, client: Client) -> None:
     for _ in range(20):
         assert not event.wait(1e-4)
     assert not waiting_calls(client)
 
 
-def test_set_from_many_processes_at_once_is_one_state(event: Event, peers: list[Peer]) -> None:
+def test_same_call_of_several_processes_at_once_leaves_its_state(event: Event, peers: list[Peer]) -> None:
     for operation in (event.set, event.clear, event.set):
         for peer in peers:
             peer.start(operation)
@@ -102,8 +103,8 @@ def test_set_from_many_processes_at_once_is_one_state(event: Event, peers: list[
         eventually(lambda: event.is_set() == (operation == event.set))  # noqa: B023
 
 
-def test_signal_handlers_set_events_wherever_they_strike(client: Client) -> None:
-    """Also in the midst of a call, whose thread cannot wait then."""
+def test_signal_handler_can_set_an_event_at_any_line(client: Client) -> None:
+    """Also in the middle of a call, where the handler's thread cannot wait."""
     lock, numbers = Lock(name="busy"), 40
     stops = [Event(name=f"stop {number}") for number in range(numbers)]
     left = list(stops)
