@@ -1,4 +1,4 @@
-"""The clocks of distsync. No other module reads one.
+"""The clocks for deadlines and leases.
 
 All times are relative; no decision depends on the wall clock of a host.
 """

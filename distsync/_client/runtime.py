@@ -179,8 +179,8 @@ class ClientRuntime:
     def run(self, protocol: Work, timeout: float | None, subject: Loggable | None = None) -> Any:
         """Drive ``protocol``, a call on the object ``subject``, in this thread.
 
-        A failed call is handed to the background thread for its clean-up, in one operation that no
-        signal can divide.
+        A failed call is passed to the background thread for its clean-up, by one SimpleQueue.put,
+        which no signal handler can interrupt.
         """
         if not self.may_wait_here():
             protocol.close()
@@ -196,7 +196,7 @@ class ClientRuntime:
             self._calls.discard(task)
             return result
         finally:
-            try:  # repeated in case that it is interrupted: see driver/blocking_driver.py about Python 3.10
+            try:  # repeated in case it is interrupted: see driver/blocking_driver.py about Python 3.10
                 self._finish_call(task)
             finally:
                 try:

@@ -56,7 +56,7 @@ class Loggable(Protocol):
     @property
     def path(self) -> str: ...
 
-    def _first_of(self, names: tuple[str, ...]) -> str | None:
+    def _holder_among(self, names: tuple[str, ...]) -> str | None:
         """Return which of a znode's children holds what is waited for; None if unknown."""
 
 
@@ -90,7 +90,7 @@ class WaitProgress:
 
     def owner(self) -> str | None:
         """Return the path of the holder's znode, if known."""
-        first = self.subject._first_of(self.names) if self.names else None
+        first = self.subject._holder_among(self.names) if self.names else None
         return f"{self.directory}/{first}" if first else None
 
     def text(self, now: float) -> str:

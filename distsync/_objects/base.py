@@ -69,7 +69,7 @@ class SharedObject:
     #: Whether the object is useful even if no other process can find it; then it needs no name.
     _serves_alone: ClassVar[bool] = False
     #: The object whose assignment determines the name, if not this object itself.
-    _face: object = None
+    _naming_target: object = None
 
     def __init__(
         self, name: str | None, client: Client | None, path: str | None, acl: Sequence[Any] | None = None
@@ -85,13 +85,13 @@ class SharedObject:
         resolved = (
             inference.Name(path, False)
             if path is not None
-            else inference.resolve(self._face or self, name, warn_if_unnamed=not self._serves_alone)
+            else inference.resolve(self._naming_target or self, name, warn_if_unnamed=not self._serves_alone)
         )
-        self._name, self._fresh = resolved
-        self._maker, self._forks, self._travelled = os.getpid(), lifecycle.fork_count(), False
+        self._name, self._is_unnamed = resolved
+        self._creator_pid, self._forks, self._was_pickled = os.getpid(), lifecycle.fork_count(), False
         self._finalizer: weakref.finalize[..., Any] | None = None
         self._entry: Any = None
-        if self._fresh:
+        if self._is_unnamed:
             lifecycle.register_before_fork(self)
 
     @property
@@ -117,9 +117,9 @@ class SharedObject:
         return client.local(path, partial(self._create_state, client, path, make), self._kind, self)
 
     def _create_state(self, client: Client, path: str, make: Callable[[str], CoreT]) -> CoreT:
-        if self._fresh and self._maker == os.getpid():
+        if self._is_unnamed and self._creator_pid == os.getpid():
             client.at_close(path, partial(remove_tree, path))
-            if not self._travelled:
+            if not self._was_pickled:
                 self._finalizer = weakref.finalize(self, forget_unnamed, client, path, self._forks)
                 self._finalizer.atexit = False
         return make(path)
@@ -129,7 +129,7 @@ class SharedObject:
 
         This is called before a fork and when the object is pickled.
         """
-        if self._fresh and self._maker == os.getpid() and self._entry is None:
+        if self._is_unnamed and self._creator_pid == os.getpid() and self._entry is None:
             with suppress(DistsyncError):
                 self.client.at_close(self.path, partial(remove_tree, self.path))
 
@@ -149,7 +149,7 @@ class SharedObject:
         """
         return self._run(protocol, read_timeout())
 
-    def _first_of(self, names: tuple[str, ...]) -> str | None:
+    def _holder_among(self, names: tuple[str, ...]) -> str | None:
         """Return which child of the znode currently holds the object; None if that is unknown."""
         return None
 
@@ -162,7 +162,7 @@ class SharedObject:
         return {}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        self._travelled = True
+        self._was_pickled = True
         if self._finalizer is not None:
             self._finalizer.detach()  # others may use it now: it is deleted when the creating client closes
         self.mark_shared()

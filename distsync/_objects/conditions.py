@@ -110,7 +110,7 @@ class Condition(LockDelegate, SharedObject):
         """Release the underlying lock, as by its own ``release()``."""
         self._lock.release()
 
-    def _its_lock(self) -> Any:
+    def _underlying_lock(self) -> Any:
         return self._lock
 
     def _is_owned(self) -> bool:

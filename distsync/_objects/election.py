@@ -103,7 +103,7 @@ class Election(PredicateWaitable, Lock):
 
     __module__ = "distsync.recipes"
     _kind = "election"
-    _marks: ClassVar[dict[str, str]] = {**Lock._marks, "latch": wait_queue.LATCH}
+    _name_suffixes: ClassVar[dict[str, str]] = {**Lock._name_suffixes, "latch": wait_queue.LATCH}
 
     def __init__(
         self,

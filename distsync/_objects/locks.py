@@ -39,9 +39,9 @@ class LockBase(Revocable):
 
     _kind = "lock"
     #: Whether only the thread that holds the lock can release it.
-    _is_owners: ClassVar[bool] = False
+    _only_owner_releases: ClassVar[bool] = False
     #: For each layout, the part of a contender's name that denotes its kind.
-    _marks: ClassVar[dict[str, str]] = {"curator": wait_queue.LOCK, "kazoo": wait_queue.KAZOO_LOCK}
+    _name_suffixes: ClassVar[dict[str, str]] = {"curator": wait_queue.LOCK, "kazoo": wait_queue.KAZOO_LOCK}
 
     def __init__(
         self,
@@ -56,9 +56,9 @@ class LockBase(Revocable):
         linger: float | None = None,
     ) -> None:
         super().__init__(name, client, path, on_lost, on_revoke, acl)
-        self._layout = validate_layout(layout, tuple(self._marks))
+        self._layout = validate_layout(layout, tuple(self._name_suffixes))
         self._explicit_linger = None if linger is None else validate_linger(linger)
-        self._quick: CachedLockFastPath | None = None
+        self._fast_path: CachedLockFastPath | None = None
 
     def _options(self) -> dict[str, Any]:
         linger = {} if self._explicit_linger is None else {"linger": self._explicit_linger}
@@ -78,7 +78,7 @@ class LockBase(Revocable):
         return self._core_of(LockCore)
 
     def _core_of(self, kind: Callable[..., LockCoreT]) -> LockCoreT:
-        mark = self._marks[self._layout]
+        mark = self._name_suffixes[self._layout]
         core = self._shared_state(partial(kind, name_suffix=mark))
         if core.name_suffix != mark:
             raise MismatchError("the layout", self.path, core.name_suffix, mark)
@@ -103,7 +103,7 @@ class LockBase(Revocable):
         grant, taken = core.grant, core.taken
         return lambda: core.grant is grant and core.taken == taken
 
-    def _holding_line(self) -> list[Contender]:
+    def _holders_and_waiters(self) -> list[Contender]:
         """Return holder and waiters, without a process that merely caches the lock."""
         core = self._core
         if core.grant is not None:
@@ -114,10 +114,10 @@ class LockBase(Revocable):
         """Let later calls re-acquire the cached lock without running a protocol."""
         grant = core.grant
         if grant is not None and grant.cache is not None:
-            self._quick = CachedLockFastPath(core, grant, self.client, self._explicit_client is None)
+            self._fast_path = CachedLockFastPath(core, grant, self.client, self._explicit_client is None)
 
     def _register_loss_callback(self) -> None:
-        self._quick = None
+        self._fast_path = None
         super()._register_loss_callback()
 
     def _release(self, linger: bool = True) -> None:
@@ -137,10 +137,10 @@ class LockBase(Revocable):
     ) -> None:
         before: list[LockSnapshot] = []
         try:
-            quick = self._quick
-            if quick is not None and quick.release_to_cache(before, self._is_owners):
+            quick = self._fast_path
+            if quick is not None and quick.release_to_cache(before, self._only_owner_releases):
                 return
-            before.append(self._core.holding)
+            before.append(self._core.snapshot)
             exit_context(self.release, error)
         except DistsyncError:
             raise
@@ -156,7 +156,7 @@ class LockBase(Revocable):
         """Complete an interrupted release. Idempotent."""
         core = self._core
         self.client.background(
-            core.finish_release(LockSnapshot(*before[0]) if before else core.holding, current_owner())
+            core.finish_release(LockSnapshot(*before[0]) if before else core.snapshot, current_owner())
         )
 
     def _undo(self, before: list[LockSnapshot]) -> None:
@@ -166,10 +166,10 @@ class LockBase(Revocable):
 
     def _snapshot(self) -> LockSnapshot:
         """Return a snapshot for `_restore`."""
-        return self._core.holding
+        return self._core.snapshot
 
     def _restore(self, before: LockSnapshot, temporary_owner: object) -> None:
-        """Undo acquires made since the snapshot ``before``, and drop their losses. Idempotent."""
+        """Undo acquires made since ``before``, and forget their unreported losses. Idempotent."""
         self.client.background(self._core.undo_acquire(current_owner(), before, temporary_owner))
 
     def _repr_state(self) -> tuple[str, int]:
@@ -185,24 +185,24 @@ class LockBase(Revocable):
 class LockDelegate:
     """Mixin for objects that delegate ``with`` to an underlying lock."""
 
-    def _its_lock(self) -> Any:
+    def _underlying_lock(self) -> Any:
         """Return the underlying lock: one of distsync's, or a compatible one of the user's."""
         raise NotImplementedError
 
     def __enter__(self) -> Any:
-        return self._its_lock().__enter__()
+        return self._underlying_lock().__enter__()
 
     def __exit__(self, *details: Any) -> Any:
         before: list[LockSnapshot] = []
         try:
-            lock = self._its_lock()
+            lock = self._underlying_lock()
             if isinstance(lock, LockBase):
                 before.append(lock._snapshot())
             return lock.__exit__(*details)
         except DistsyncError:
             raise
         except BaseException:  # perhaps interrupted before the lock's own __exit__ began
-            lock = self._its_lock()
+            lock = self._underlying_lock()
             if isinstance(lock, LockBase):
                 lock._finish_release(before)
             raise
@@ -301,11 +301,11 @@ class Lock(LockBase):
         """
         before: list[LockSnapshot] = []
         try:
-            quick = self._quick
+            quick = self._fast_path
             if quick is not None and timeout == -1 and quick.acquire_from_cache(before):
                 return True
             seconds = validate_timeout(timeout, "lock", blocking)
-            before.append(self._core.holding)
+            before.append(self._core.snapshot)
             return self._acquire(seconds, blocking)
         except DistsyncError:
             raise
@@ -333,10 +333,10 @@ class Lock(LockBase):
         """
         before: list[LockSnapshot] = []
         try:
-            quick = self._quick
+            quick = self._fast_path
             if quick is not None and quick.release_to_cache(before):
                 return
-            before.append(self._core.holding)
+            before.append(self._core.snapshot)
             self._release()
         except DistsyncError:
             raise
@@ -408,7 +408,7 @@ class RLock(LockBase):
     """
 
     __module__ = "distsync.threading"
-    _is_owners = True
+    _only_owner_releases = True
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
         """Acquire the lock, or increment the recursion level if this thread holds it.
@@ -437,12 +437,12 @@ class RLock(LockBase):
         """
         before: list[LockSnapshot] = []
         try:
-            quick = self._quick
+            quick = self._fast_path
             if quick is not None and timeout == -1 and quick.acquire_from_cache(before):
                 return True
             seconds = validate_timeout(timeout, "lock", blocking)
             core = self._core
-            before.append(core.holding)
+            before.append(core.snapshot)
             if self._is_owned():
                 core.depth += 1
                 return True
@@ -469,11 +469,11 @@ class RLock(LockBase):
         """
         before: list[LockSnapshot] = []
         try:
-            quick = self._quick
+            quick = self._fast_path
             if quick is not None and quick.release_to_cache(before, mine=True):
                 return
             core = self._core
-            before.append(core.holding)
+            before.append(core.snapshot)
             if self._is_owned() and core.depth > 1:
                 core.depth -= 1
             else:
@@ -485,14 +485,14 @@ class RLock(LockBase):
             raise
 
     def _finish_release(self, before: list[LockSnapshot]) -> None:
-        if (LockSnapshot(*before[0]) if before else self._core.holding).owner is current_owner():
+        if (LockSnapshot(*before[0]) if before else self._core.snapshot).owner is current_owner():
             super()._finish_release(before)
 
     def _release_all(self, linger: bool = True) -> None:
         before: list[LockSnapshot] = []
         try:
             core = self._core
-            before.append(core.holding._replace(depth=1))
+            before.append(core.snapshot._replace(depth=1))
             if not self._is_owned() and not core.has_lost(current_owner()):
                 raise NotHeldError("cannot release un-acquired lock")
             self._release(linger)

@@ -49,7 +49,7 @@ class Ownable(SharedObject):
         self._on_lost = on_lost
         self._loss_callback_grant: Grant | None = None
 
-    def _first_of(self, names: tuple[str, ...]) -> str | None:
+    def _holder_among(self, names: tuple[str, ...]) -> str | None:
         """Return the first contender, which holds the object alone or with others."""
         order = wait_queue.in_order(names)
         return order[0].name if order else None
@@ -113,10 +113,10 @@ class Ownable(SharedObject):
 
     @property
     def fencing_token(self) -> FencingToken:
-        """The fencing token of the current grant: a number that increases from process to process.
+        """The fencing token of the current grant, a number that increases with each grant.
 
-        It never decreases. A resource that refuses a token smaller than the greatest that it has
-        seen is safe from a former holder.
+        It never decreases, and stays the same if a cached lock is acquired again. A resource that
+        refuses a token smaller than the greatest that it has seen is safe from a former holder.
 
         Raises:
             NotHeldError: This process does not hold the object.
@@ -154,13 +154,13 @@ class Ownable(SharedObject):
         return GuardedTransaction(self.client, self._receipts, self._held_grant(), self._still_valid())
 
     def _still_valid(self) -> Callable[[], bool]:
-        """Return a function that returns whether the current hold has not ended since."""
+        """Return a function that tells whether the hold that is current now still lasts."""
         return lambda: True
 
     def _line(self) -> list[Contender]:
         return parse_contenders(self._read(wait_queue.contenders(self._folder())))
 
-    def _holding_line(self) -> list[Contender]:
+    def _holders_and_waiters(self) -> list[Contender]:
         """Return holders and waiters, without processes that merely cache the object."""
         return self._line()
 
@@ -178,7 +178,7 @@ class Ownable(SharedObject):
         Note:
             Costs 1 request and 1 for each contender, in 2 round trips. A semaphore costs 1 more.
         """
-        return self._holding_line()[: self._capacity()]
+        return self._holders_and_waiters()[: self._capacity()]
 
     def waiters(self) -> list[Contender]:
         """Return the current waiters of all processes, the first in the queue first.

@@ -78,7 +78,7 @@ class _LockView(Revocable):
         Note:
             Costs 1 request and 1 for each contender, in 2 round trips.
         """
-        return _chosen(self._holding_line(), self._is_meant, True)
+        return _chosen(self._holders_and_waiters(), self._is_meant, True)
 
     def waiters(self) -> list[Contender]:
         """Return the current waiters for this side, the first in the queue first.
@@ -278,7 +278,7 @@ class SharedReader(_LockView):
         uses = keeping.uses
         return lambda: not keeping.idle and keeping.uses == uses
 
-    def _holding_line(self) -> list[Contender]:
+    def _holders_and_waiters(self) -> list[Contender]:
         return parse_contenders(self._read(holders_and_waiters(self.path)))
 
     def _stands(self, core: Any, grant: Grant) -> bool:
@@ -485,7 +485,7 @@ class SharedLock:
             layout=layout,
             linger=linger,
         )
-        writer._fresh = resolved is not None and resolved.fresh
+        writer._is_unnamed = resolved is not None and resolved.fresh
         self._begin(writer, SharedReader(writer, on_lost=on_lost, on_revoke=on_revoke))
 
     def _begin(self, writer: SharedWriter, reader: SharedReader) -> None:
@@ -552,7 +552,7 @@ class SharedLock:
         Note:
             Costs 1 request and 1 for each contender, in 2 round trips.
         """
-        return _chosen(self._writer._holding_line(), revocation.any_contender, True)
+        return _chosen(self._writer._holders_and_waiters(), revocation.any_contender, True)
 
     def waiters(self) -> list[Contender]:
         """Return the current waiters of both sides, the first in the queue first.

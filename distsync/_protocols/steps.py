@@ -1,6 +1,7 @@
 """Steps: what a protocol can await.
 
-Awaiting a step yields it to a driver, which sends back its result.
+A protocol is a coroutine that carries out one operation of an object, for example the acquisition
+of a lock. It awaits only steps. Awaiting a step yields it to a driver, which sends back its result.
 
 A step describes an operation, not how it is done. A driver performs it, then sends the result into
 the protocol or throws one of the errors listed with the step.
@@ -75,7 +76,7 @@ class Signal:
     def subscribe(self, waker: Callable[[], object]) -> None:
         """Call ``waker`` when the signal fires, or immediately if it has fired.
 
-        For drivers only.
+        ``waker`` must neither block nor raise.
         """
         self._wakers.append(waker)
         if self.fired:
@@ -274,10 +275,11 @@ class Connected(Step[SessionInfo]):
 
 @dataclass(frozen=True)
 class Proven(Step[bool]):
-    """Whether the lease clock proves that session ``session_id`` is alive. Costs no request.
+    """Whether the session ``session_id`` is proven to be alive. Costs no request.
 
-    With ``fresh`` also whether no heartbeat is due yet, so that the proof lasts until the reply to
-    one that is sent in time.
+    The lease clock (_client/lease/lease_clock.py) derives that from the replies received so far.
+    With ``fresh``, also require that no heartbeat is due, so that the next heartbeat can extend the
+    lease before it runs out.
     """
 
     session_id: int
@@ -286,10 +288,11 @@ class Proven(Step[bool]):
 
 @dataclass(frozen=True)
 class Hold(Step[None]):
-    """Keep the lease of ``session_id`` alive, and fire ``loss`` when what ``path`` holds is lost.
+    """Keep the lease of ``session_id`` alive, and fire ``loss`` when the lock or permit of our znode
+    ``path`` is lost.
 
-    It is lost when the lease runs out, the session ends, or another client deletes ``path``, which
-    is our own znode. Costs no request before the first heartbeat.
+    It is lost when the lease runs out, the session ends, or another client deletes the znode. Costs
+    no request before the first heartbeat.
     """
 
     path: str

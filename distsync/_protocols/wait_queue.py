@@ -110,7 +110,7 @@ class QueueEntry(NamedTuple):
 class QueueState(enum.Enum):
     """Our contender is ..."""
 
-    HELD = "at the front"
+    HELD = "not blocked by another contender"
     BEHIND = "behind another contender"
     GONE = "not in the queue"
 
@@ -219,7 +219,7 @@ async def ensure_container(directory: str) -> None:
 
 
 async def never_granted(directory: str, guid: str) -> QueueEntry | None:
-    """Return None: in most queues, only its own process deletes a contender."""
+    """Return None: the default for queues in which no other process removes our contender."""
     return None
 
 

@@ -1,8 +1,7 @@
 """The server as a state machine: a request and the time go in, effects come out.
 
 Times are ints in ms since the epoch. A peer is a number that the network server assigns to a
-connection and never reuses. The order of the calls is the order of writes, of the requests of each
-session, and of their replies.
+connection and never reuses. Calls are executed and answered in the order in which they are made.
 """
 
 from __future__ import annotations
@@ -141,8 +140,9 @@ class Engine:
     def next_tick(self) -> int | None:
         """Return the latest time for the next call of `advance`, or None if nothing can become due.
 
-        That is the next expiry, but at most half a tick from now, because the engine counts more
-        than a tick without a call as a pause.
+        That is the next expiry, but at most half a tick from now: a longer gap between calls is
+        taken for a suspended process, and does not count towards session timeouts
+        (session_clock.py).
         """
         clock, due = self._core.clock, self._next_due()
         if due is None or clock.now_ms is None:

@@ -25,7 +25,7 @@ class Limits:
     linger_seconds: float = 10.0
     """Time to send the last replies of a connection that is closing. Then it is aborted."""
 
-    strange_sessions: int = 1000
+    unauthenticated_sessions: int = 1000
     """Maximum number of sessions that have not shown the secret. If exceeded, the oldest expires."""
 
     held_bytes: int = 256 << 20

@@ -56,7 +56,9 @@ POLL_S = 1.0
 LAST_S = 5.0
 
 DRAIN, TERMINATE, READY, FAILED = "drain", "terminate", "ready", "failed"
-"""What parent and worker tell each other: go when the task at hand is done; go at once; tasks are welcome; I cannot."""
+"""Messages between parent and worker. DRAIN: exit after the current task. TERMINATE: exit now. READY:
+accepts tasks. FAILED: could not start.
+"""
 
 
 @dataclass(frozen=True)
@@ -180,10 +182,10 @@ class Worker:
         self._left = spec.maxtasks
         self._draining = self._over = False
         self._wake = Signal()  # wakes the protocol that sends results
-        self._appetite = Signal()  # wakes the protocol that claims tasks
+        self._claim_signal = Signal()  # wakes the protocol that claims tasks
         self._all_sent = threading.Event()
         self._failure: BaseException | None = None
-        self._is_orphan = self._is_going = False
+        self._is_orphan = self._is_terminating = False
         self._parent = os.getppid()
 
     def run(self) -> None:
@@ -194,7 +196,7 @@ class Worker:
         try:
             self._prepare()
         except BaseException as error:
-            if self._is_going:
+            if self._is_terminating:
                 self._wait_for_end()
             self._report(FAILED, f"{type(error).__name__}: {error}")
             raise
@@ -205,7 +207,7 @@ class Worker:
             while (work := self._next()) is not None:
                 self._execute(work)
         finally:
-            if self._is_going:
+            if self._is_terminating:
                 self._wait_for_end()
             self._leave()
 
@@ -344,7 +346,7 @@ class Worker:
         """Claim tasks whenever too few are waiting."""
         contender_data = describe()
         while not self._draining:
-            appetite = self._appetite
+            appetite = self._claim_signal
             if not self._needs_tasks():
                 await Wait(appetite)
                 continue
@@ -438,8 +440,8 @@ class Worker:
             woken = [self._wake]
             self._wake = Signal()
             if self._draining or self._needs_tasks():
-                woken.append(self._appetite)
-                self._appetite = Signal()
+                woken.append(self._claim_signal)
+                self._claim_signal = Signal()
         for each in woken:
             each.fire()
 
@@ -465,7 +467,7 @@ class Worker:
         if message == DRAIN:
             self.drain()
         else:
-            self._is_going = True
+            self._is_terminating = True
             lifecycle.close_clients()
             session_handover.finish()
             os._exit(1)

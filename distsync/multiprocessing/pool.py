@@ -135,10 +135,10 @@ class Pool(_stdlib.Pool, SharedObject):
         client, limit, most = self.client, _checked_limit(max_payload), _checked_deliveries(max_deliveries)
         encoder = Encoder(client.settings, limit)
         watcher = self._bar() if progress else None
-        self._submitting = PoolClient(client, self._shared_state(self._make_core), self._fresh, encoder, watcher)
+        self._submitting = PoolClient(client, self._shared_state(self._make_core), self._is_unnamed, encoder, watcher)
         spec = WorkerSpec(
             client.settings, self.path, limit, most, initializer, tuple(initargs), maxtasks,
-            self._submitting.caller, self._fresh, self._explicit_client is None,
+            self._submitting.caller, self._is_unnamed, self._explicit_client is None,
         )  # fmt: skip
         self._crew = LocalWorkers(self._ctx, self._processes, spec, self._pool)
         try:
@@ -159,7 +159,7 @@ class Pool(_stdlib.Pool, SharedObject):
     def _bar(self) -> Any:
         from distsync.multiprocessing._progress_bar import Bar
 
-        return Bar(self.name if not self._fresh else "tasks")
+        return Bar(self.name if not self._is_unnamed else "tasks")
 
     def _make_core(self, path: str) -> Any:
         from distsync._protocols.pool.tasks import PoolCore

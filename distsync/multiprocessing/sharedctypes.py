@@ -312,7 +312,7 @@ class SynchronizedBase(LockDelegate):
         """Release the lock, like its own ``release()``."""
         self.get_lock().release()
 
-    def _its_lock(self) -> Any:
+    def _underlying_lock(self) -> Any:
         return self.get_lock()
 
     def __reduce__(self) -> tuple[Any, ...]:

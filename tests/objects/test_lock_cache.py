@@ -198,7 +198,9 @@ def test_child_of_a_fork_has_no_kept_lock_and_its_parent_has(client: Client) -> 
     read, write = os.pipe()
     pid = os.fork()
     if pid == 0:
-        os.write(write, b"kept" if lock._quick is not None and lock._quick.acquire_from_cache([]) else b"not kept")
+        os.write(
+            write, b"kept" if lock._fast_path is not None and lock._fast_path.acquire_from_cache([]) else b"not kept"
+        )
         os._exit(0)
     os.waitpid(pid, 0)
     assert os.read(read, 100) == b"not kept"
@@ -559,7 +561,7 @@ def test_cached_lock_is_neither_acquired_nor_cached_during_a_session_change(
     lock = keeping(Lock, client)
     if step == "release_to_cache":
         lock.acquire()
-    quick, now = lock._quick, lease_clock()
+    quick, now = lock._fast_path, lease_clock()
     before, quick.lease = quick.lease, Preempted(reads, (quick.session_id + 1, LONG, now))
     quick.lease.begin(quick.session_id, 10.0, now - LONG)
     try:

@@ -156,7 +156,7 @@ def test_session_without_the_secret_ends_with_the_handshake_time(tmp_path: Path)
 
 
 def test_number_of_sessions_without_the_secret_is_limited(tmp_path: Path) -> None:
-    with running(TunedProcess(tmp_path, secret="open sesame", limits={"strange_sessions": 5})) as server:
+    with running(TunedProcess(tmp_path, secret="open sesame", limits={"unauthenticated_sessions": 5})) as server:
         for _ in range(30):
             with linked(server.port, greeted=False) as stranger:
                 stranger.greet(r.ConnectRequest(timeout_ms=60_000))

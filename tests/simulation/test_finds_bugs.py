@@ -127,7 +127,7 @@ async def one_look(core: QueueCore, maxsize: int) -> str | None:
         ("swept-pool", scenarios_pool, "sweep", always(None), "is dead, and there remain"),
         ("waits", WatchCache, "until", WatchCache.get, "until more than|unexpected"),
         ("passed-on", cross_process_locks, "_delete_holder", always(True), "asleep|2 hold"),
-        ("over", QueueCore, "next_or_over", one_look, "got ShutDown although"),
+        ("over", QueueCore, "next_or_shutdown", one_look, "got ShutDown although"),
         ("deleted", Segments, "_is_whole", always(False), "does not come to rest|asleep"),
         ("deleted", TransactionCore, "ended", always(Decision("x", ABORT)), "is reported as"),
     ],

@@ -28,7 +28,7 @@ def test_clean_up_of_a_release_that_handed_the_lock_over_deletes_nothing(begins_
     core.owner, core.depth = first, 1
     waiting = core.acquire(second, b"")
     assert isinstance(step_of(waiting), Wait)
-    before = core.holding
+    before = core.snapshot
     assert core._hand_to_local_waiter()
     clean_up = None if begins_late else core.finish_release(before, first)
     assert step_of(waiting, WakeReason.SIGNAL) is True

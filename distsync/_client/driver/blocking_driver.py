@@ -5,13 +5,13 @@ client's background thread. The driver resumes the run when ``wake`` has been ca
 ``wait_until`` has passed. Everything that a run needs from the client is passed in
 (`DriverContext`).
 
-A signal handler can raise KeyboardInterrupt at any line that runs in the main thread. Each
-fact is therefore recorded before the action that makes it true. An interrupt is thrown into
-the protocol, which is then driven on through its ``finally`` blocks.
+A signal handler can raise KeyboardInterrupt at any line that runs in the main thread. So a znode or
+hold is recorded (`CreatedNodes`) before it is requested. An interrupt is thrown into the protocol,
+which is then driven on through its ``finally`` blocks.
 
-Python 3.10 may raise a second KeyboardInterrupt even at the first line of an exception
-handler, unless that line is a ``try``, or at the exit of a ``with`` block, which is then
-skipped. An interrupted thread therefore releases the locks that it may still hold (`unlock`).
+Python 3.10 may raise a second KeyboardInterrupt even at the first line of an exception handler,
+unless that line is a ``try``, or at the exit of a ``with`` block, which is then skipped. An
+interrupted thread therefore releases the locks that it may still hold (`unlock`).
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from distsync.errors import DeadlineError
 
 
 class RunState(Protocol):
-    """What a step needs of the run that awaits it."""
+    """The part of ProtocolRun that pending steps use."""
 
     context: DriverContext
     created_nodes: CreatedNodes
@@ -43,7 +43,7 @@ class Pending:
         raise NotImplementedError
 
     def drop(self) -> None:
-        """Stop waiting: the outcome is not needed any more."""
+        """Stop waiting. A request that was sent may still be executed."""
 
 
 class Resolved(Pending):
@@ -87,7 +87,9 @@ class RequestInFlight(Pending):
     def expired(self) -> Outcome:
         self.drop()
         unanswered = [reply.request for reply in self._batch.replies if reply.outcome is None]
-        outcome = late(", ".join(f"{type(request).__name__} {request.path}" for request in unanswered) or "the answer")
+        outcome = deadline_outcome(
+            ", ".join(f"{type(request).__name__} {request.path}" for request in unanswered) or "the answer"
+        )
         if not any(reply.sent_at for reply in self._batch.replies):
             outcome.error.sent = False  # type: ignore[union-attr]
         return outcome
@@ -105,7 +107,7 @@ class AwaitSignal(Pending):
         if deadline is not None and step.allow_grace and not task.cleaning:
             deadline += task.grace
         self.limit = deadlines.earliest(own_limit, deadline)
-        self._at_limit = WakeReason.LIMIT if self.limit == own_limit else WakeReason.DEADLINE
+        self._reason_at_limit = WakeReason.LIMIT if self.limit == own_limit else WakeReason.DEADLINE
         self._task, self._signals = task, step.signals
         for signal in self._signals:
             signal.subscribe(task.wake)
@@ -119,7 +121,7 @@ class AwaitSignal(Pending):
 
     def expired(self) -> Outcome:
         self.drop()
-        return Outcome(self._at_limit)
+        return Outcome(self._reason_at_limit)
 
     def drop(self) -> None:
         for signal in self._signals:
@@ -143,16 +145,16 @@ class AwaitConnection(Pending):
         try:
             session = context.session()
         except Exception as error:
-            return self._with(Outcome(error=error))
-        return None if session is None else self._with(Outcome(session))
+            return self._finish(Outcome(error=error))
+        return None if session is None else self._finish(Outcome(session))
 
-    def _with(self, outcome: Outcome) -> Outcome:
+    def _finish(self, outcome: Outcome) -> Outcome:
         self.drop()
         return outcome
 
     def expired(self) -> Outcome:
         self.drop()
-        return late("the connection to the server")
+        return deadline_outcome("the connection to the server")
 
     def drop(self) -> None:
         if self._changes is not None:
@@ -177,5 +179,6 @@ class UserCall(Pending):
         return self._outcome
 
 
-def late(awaited: str) -> Outcome:
+def deadline_outcome(awaited: str) -> Outcome:
+    """Return the outcome of a step whose deadline has passed."""
     return Outcome(error=DeadlineError(awaited))

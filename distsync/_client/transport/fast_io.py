@@ -134,7 +134,8 @@ class FastWire(CallerReadsReplies):
         #: When a request was last sent while no reply was due, when data last arrived, and for how
         #: many seconds a reply may be overdue (kazoo's read timeout, once connected).
         self._asked_at, self._heard_at, self._patience = 0.0, 0.0, math.inf
-        #: Whether any thread may send: connected, with a socket whose send is one operation of C.
+        #: Whether any thread may send: connected, with a socket whose send is implemented in C, so
+        #: that no signal handler runs in the middle of it.
         self._open = False
 
     # ---- connecting

@@ -325,7 +325,9 @@ class Kazoo(KazooClient):  # type: ignore[misc]
         on_session: Callable[[int, int], None],
         lock: Any = None,
         fast_wire: bool = True,
-        on_own_answer: Callable[[PendingReply, Any, BaseException | None], bool] = lambda reply, response, error: False,
+        on_reply_read_by_caller: Callable[
+            [PendingReply, Any, BaseException | None], bool
+        ] = lambda reply, response, error: False,
         **options: Any,
     ) -> None:
         kind = connection_class(fast_wire)
@@ -336,7 +338,7 @@ class Kazoo(KazooClient):  # type: ignore[misc]
         )
         self.on_attempt = on_attempt
         self.on_session = on_session
-        self.on_own_answer = on_own_answer
+        self.on_reply_read_by_caller = on_reply_read_by_caller
         sleeper, sasl = self._connection.retry_sleeper, self._connection.sasl_options
         self._connection = kind(self, sleeper, logger=logger, sasl_options=sasl)
         self._connection.lock = lock or threading.RLock()
@@ -347,7 +349,7 @@ class Kazoo(KazooClient):  # type: ignore[misc]
         """Send the requests, in this order.
 
         For each, ``set`` or ``set_exception`` of its reply is called in the connection thread, or
-        here if it cannot be sent, or ``on_own_answer`` is called in a thread that waits for it.
+        here if it cannot be sent, or ``on_reply_read_by_caller`` is called in a thread that waits for it.
         """
         self._queue.extend(requests)
         self._connection.send()
@@ -395,7 +397,7 @@ class Kazoo(KazooClient):  # type: ignore[misc]
         return str(self._connection.problem)
 
     def end(self, seconds: float, *, flush: bool = True) -> None:
-        """Close the session, if ``flush``, the connection and its thread.
+        """Close the connection and end its thread; with ``flush``, close the session first.
 
         The server is notified if it is, or gets, connected within half of ``seconds``.
         """

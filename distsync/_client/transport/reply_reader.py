@@ -3,12 +3,13 @@
 In kazoo the connection thread reads all replies and wakes the waiting threads. That takes two
 thread switches for each round trip, which cost more than the server does. Here a thread that waits
 for a reply reads it itself, if nothing else is outstanding. While it reads, and for a moment after,
-the connection thread leaves the socket alone. Data that is not a reply to the calling thread (events,
-pings, other threads' replies) is left in the input buffer, and the connection thread is woken. The
-connection thread always reads replies that take longer than a moment, and all replies over TLS.
+the connection thread leaves the socket alone. Data that is not a reply to the calling thread
+(events, pings, other threads' replies) is left in the input buffer, and the connection thread is
+woken. The connection thread always reads replies that take longer than a moment, and all replies
+over TLS.
 
 A signal may interrupt a calling thread between any two lines, unlike the connection thread.
-Invariant: the next reader can repeat each line.
+Invariant: each line may be executed again by the next reader without harm.
 
 * Bytes move from the socket to the input buffer in one operation of C.
 * A reply is first delivered (only the first delivery counts), then recorded as delivered, then
@@ -102,7 +103,8 @@ class CallerReadsReplies(kazoo.ConnectionHandler):  # type: ignore[misc]
     def stop_reading(self) -> None:
         """End the reading of the calling thread.
 
-        The connection thread is woken if input is left, because the socket does not show it.
+        The connection thread is woken if input is left, because ``poll()`` does not report bytes
+        that are in our buffer already.
         """
         with suppress(RuntimeError):
             self.reader.release()
@@ -167,7 +169,7 @@ class CallerReadsReplies(kazoo.ConnectionHandler):  # type: ignore[misc]
                 return False
             if request.type == Transaction.type:
                 response = Transaction.unchroot(client, response)
-        if not client.on_own_answer(reply, response, refusal):
+        if not client.on_reply_read_by_caller(reply, response, refusal):
             return False
         if zxid > 0:
             client.last_zxid = zxid

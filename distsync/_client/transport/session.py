@@ -33,7 +33,7 @@ from distsync._protocols.steps import Create, Delete, Multi, Request, SessionInf
 from distsync.errors import ClientClosedError, ConfigurationError, SessionLostError
 
 #: Requests whose replies prove that the session was alive when they were sent (see lease_clock.py).
-PROOFS = (Create, Delete, SetData, Multi, Sync)
+PROVING_REQUESTS = (Create, Delete, SetData, Multi, Sync)
 
 #: The session is replaced after this many refused handshakes in a row, if its timeout has passed.
 #: The server then has older data than this client has seen (it was restored, or wiped), and kazoo
@@ -82,7 +82,12 @@ class ZooKeeperSession:
     def start(self, hosts: str, auth: Sequence[tuple[str, str]]) -> None:
         """Start to connect, and to reconnect whenever the connection is lost."""
         reports = (self._on_attempt, self._on_session, self.lock)
-        options = {"hosts": hosts, "auth_data": _auth_data(auth), "on_own_answer": self._on_own_answer, **self._options}
+        options = {
+            "hosts": hosts,
+            "auth_data": _auth_data(auth),
+            "on_reply_read_by_caller": self._on_reply_read_by_caller,
+            **self._options,
+        }
         kazoo = Kazoo(*reports, **options)
         with self.lock:
             if self.state is ConnectionState.CLOSED:
@@ -191,7 +196,7 @@ class ZooKeeperSession:
         if not (isinstance(error, UnimplementedError) and self._retry_without_container(reply)):
             self._complete(reply, response, error, self._holds.expire)
 
-    def _on_own_answer(self, reply: PendingReply, response: Any, error: BaseException | None) -> bool:
+    def _on_reply_read_by_caller(self, reply: PendingReply, response: Any, error: BaseException | None) -> bool:
         """Settle ``reply`` in the thread that waits for it. Repeatable if interrupted at any line.
 
         Return False if the lease has run out. The connection thread must then settle the reply,
@@ -213,7 +218,9 @@ class ZooKeeperSession:
             outcome = Outcome(error=translate(error, reply.request)) if error else self._answer(reply, response)
         except Exception as unexpected:
             outcome = Outcome(error=translate(unexpected, reply.request))
-        if isinstance(reply.request, PROOFS) and (outcome.error is None or isinstance(outcome.error, LEADER_ERRORS)):
+        if isinstance(reply.request, PROVING_REQUESTS) and (
+            outcome.error is None or isinstance(outcome.error, LEADER_ERRORS)
+        ):
             before_proof(lease_clock())
             self._lease.prove(reply.session_id, reply.sent_at)
         reply.settle(outcome)

@@ -54,9 +54,9 @@ class AsyncObject:
     def _init_sync(self, *args: Any, **options: Any) -> None:
         """Create the wrapped object, and name it after the place where this one is created."""
         twin = self._kind.__new__(self._kind)
-        twin._face = self
+        twin._naming_target = self
         twin.__init__(*args, **options)
-        twin._face = None
+        twin._naming_target = None
         self._sync = twin
 
     @property
@@ -148,7 +148,7 @@ class AsyncOwnable(AsyncObject):
 
     @property
     def fencing_token(self) -> FencingToken:
-        """The fencing token of the current grant: a number that increases from process to process.
+        """The fencing token of the current grant, a number that increases with each grant.
 
         Raises:
             NotHeldError: This process does not hold the object.

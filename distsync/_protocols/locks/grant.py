@@ -36,7 +36,7 @@ class CacheState:
 
 @dataclass(eq=False)
 class Grant:
-    """A lock that this process holds or caches.
+    """A lock or permit that this process holds or caches.
 
     Attributes:
         place: The contender that holds it.
@@ -45,8 +45,8 @@ class Grant:
         revoke_requested: Fires when another client requests revocation, if ``watched``.
         watched: Whether revocation requests are watched for.
         cache: State of the cache, or None if it is not cached after its release.
-        downgrading: Set while a reader's znode replaces a writer's; fires afterwards. The replacement
-            may be done although ``place`` does not show it yet.
+        downgrading: Signal while a SharedLock replaces the writer's znode by a reader's; fires when
+            ``place`` is updated. Otherwise None.
         handed_over: Whether a thread of this process handed it to another one.
         ended: Whether its holder has begun to delete the znode.
     """

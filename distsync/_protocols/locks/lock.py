@@ -160,6 +160,7 @@ class LockCore:
             return False
         self.contending = True
         try:
+            # The query also evicts another process's cached lock. Its answer matters only if not blocking.
             if (is_short_wait or not blocking) and await self.occupied() and not blocking:
                 return False
             return await self._contend(owner, contender_data, linger)
@@ -171,9 +172,10 @@ class LockCore:
                 self._start_next_contender()
 
     async def occupied(self) -> bool:
-        """Return whether any process holds the lock or waits for it.
+        """Return whether any process holds the lock or waits for it, according to the servers.
 
-        This does not enqueue, so that a non-blocking attempt does not delay other waiters.
+        Unlike `locked`, this asks the servers even if this process knows the answer. It does not
+        enqueue, so that a non-blocking attempt does not delay other waiters.
         """
         return await is_occupied(self.path)
 
@@ -187,7 +189,9 @@ class LockCore:
         return is_losing or any(entry[0] is owner for entry in tuple(self.unreported_losses))
 
     async def locked(self) -> bool:
-        """Return whether any process holds the lock or waits for it."""
+        """Return whether any process holds the lock or waits for it. Costs no request if this process
+        knows.
+        """
         if self.busy:
             return True
         cached = self.cached
@@ -210,7 +214,7 @@ class LockCore:
             await Background(delete_until_session_ends(place.path, place.session_id))
             raise
         self.local_handovers = 0
-        grant.loss.subscribe(self._hint)
+        grant.loss.subscribe(self._wake_all_local_waiters)
         self._take(grant, owner)
         return True
 
@@ -351,7 +355,7 @@ class LockCore:
         self.owner, self.depth, self.grant = owner, 1, grant
         self.unreported_losses = [entry for entry in self.unreported_losses if entry[0] is not owner]
 
-    def _hint(self) -> None:
+    def _wake_all_local_waiters(self) -> None:
         """Wake all local waiters, so that they check the state again."""
         for waiter in tuple(self.local_waiters):
             waiter.signal.fire()
@@ -434,7 +438,7 @@ class LockCore:
             await self._delete_node(grant)
         if self.grant is None:
             self._start_next_contender()
-        self._hint()  # the interrupt may have come between granting a waiter and waking it
+        self._wake_all_local_waiters()  # the interrupt may have come between granting a waiter and waking it
 
     def undo_acquire(self, owner: object, before: LockSnapshot, temporary_owner: object) -> Coroutine[Any, Any, None]:
         """Undo acquisitions by ``owner`` made after the snapshot ``before``.
@@ -481,7 +485,7 @@ class LockCore:
         return self.force_release(was.grant if was.depth <= 1 else None, owner)
 
     @property
-    def holding(self) -> LockSnapshot:
+    def snapshot(self) -> LockSnapshot:
         """A snapshot of the current state."""
         return LockSnapshot(self.grant, self.owner, self.depth, tuple(self.unreported_losses), self.taken)
 

@@ -29,7 +29,7 @@ class BoundedQueue(Protocol):
     @property
     def znodes(self) -> Segments: ...
 
-    async def segments_before(self, segment: str) -> Sequence[str]: ...
+    async def segments_up_to(self, segment: str) -> Sequence[str]: ...
 
     async def retract(self, path: str) -> bool: ...
 
@@ -139,7 +139,7 @@ class PendingPut:
     async def _see(self, watch: Watch | None) -> QueueSnapshot:
         self.poll_interval = (await Connected()).timeout_ms / 2000
         while True:
-            segments = await self.core.segments_before(self.segment)
+            segments = await self.core.segments_up_to(self.segment)
             # read last: an immediate shutdown removes items after it has set the state
             state_too = GetData(self.core.znodes.state, watch)
             *listed, state = await read_all(*(Children(segment, watch) for segment in segments), state_too)
@@ -179,7 +179,7 @@ class PendingClaimPut(PendingPut):
         znodes = self.core.znodes
         self.poll_interval = (await Connected()).timeout_ms / 2000
         while True:
-            segments = await self.core.segments_before(self.segment)
+            segments = await self.core.segments_up_to(self.segment)
             extra = (Children(znodes.claims, watch), GetData(znodes.state, watch))
             *listed, claims, state = await read_all(*(Children(segment, watch) for segment in segments), *extra)
             if isinstance(claims, NoNodeError) or any(isinstance(answer, NoNodeError) for answer in listed):

@@ -98,7 +98,7 @@ class BatchGet:
         """Take the next items that are available; return None if there are none."""
         core, most = self.core, self.max_items
         while True:
-            path = await core.next_or_over(self.maxsize)
+            path = await core.next_or_shutdown(self.maxsize)
             if path is None:
                 return None
             paths = [path]

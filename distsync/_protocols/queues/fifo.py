@@ -202,7 +202,7 @@ class QueueCore:
 
     async def attempt(self, maxsize: int) -> bytes | None:
         while True:
-            path = await self.next_or_over(maxsize)
+            path = await self.next_or_shutdown(maxsize)
             if path is None:
                 return None
             data = await self._take(path)
@@ -210,7 +210,7 @@ class QueueCore:
                 self.outstanding += 1
                 return data
 
-    async def next_or_over(self, maxsize: int) -> str | None:
+    async def next_or_shutdown(self, maxsize: int) -> str | None:
         """Return the path of the next item, as `next` does.
 
         Raises ShutDown if the queue is shut down and empty. It lists once more after it has seen
@@ -363,11 +363,12 @@ class QueueCore:
             await self._reconcile_done(number)
 
     async def _reconcile_done(self, max_items: int) -> int:
-        """Return how many more items are counted as done than were put, at most ``max_items``, after
-        counting as many puts and gets.
+        """Undo up to ``max_items`` surplus dones by counting as many additional puts and gets. Return
+        how many.
 
         This is one transaction that checks all counters, so that no surplus is corrected twice, nor
         one whose item has been put since. The dones are read last, so that no surplus is missed.
+        ``hundreds`` counts puts of 100 items (see segments.py).
         """
         znodes = self.znodes
         while True:
@@ -437,8 +438,8 @@ class QueueCore:
             if await Wait(watch, limit=patience) is not WakeReason.SIGNAL:
                 return
 
-    async def segments_before(self, segment: str) -> Sequence[str]:
-        """Return the segments up to this one, oldest first."""
+    async def segments_up_to(self, segment: str) -> Sequence[str]:
+        """Return the segments up to and including this one, oldest first."""
         return [present for present in await self.znodes.present() if present <= segment]
 
 

@@ -3,9 +3,9 @@ with its receiver.
 
 Source: stdlib ``threading.Condition``; recipes.txt, "Queues", for the queue of waiters.
 
-The lock is the caller's business: it enlists and releases, waits, acquires, confirms. A waiter is
-in the queue before the lock is released, and a notifier holds the lock, so that no notification is
-missed. The condition's own znode lists the waiters that were notified and have not confirmed. The
+The caller handles the lock: `enlist`, release, `wait`, re-acquire, `confirm`. A waiter is in the
+queue before the lock is released, and a notifier holds the lock, so that no notification is missed.
+The condition's own znode lists the waiters that were notified and have not confirmed. The
 notification of a receiver that is gone passes to the next waiter: at once if the receiver was
 interrupted; if its session ended, at the next notify, or when a waiter looks by itself, at most
 half a session timeout later.
@@ -27,7 +27,6 @@ from distsync._protocols.retries import (
     delete_own,
     delete_until_session_ends,
     ensure,
-    raise_first,
     read,
     read_all,
 )
@@ -122,7 +121,7 @@ class ConditionCore:
                 if woke is WakeReason.DEADLINE:
                     return not await self._resign(place)
                 if woke is WakeReason.LIMIT:
-                    await self._inherit(place)
+                    await self._replace_lost_receivers(place)
         except SessionLostError:
             return True
         except BaseException as error:
@@ -192,7 +191,7 @@ class ConditionCore:
             if not chosen:
                 break
             try:
-                await self.receipts.commit(*self._marks(state, chosen))
+                await self.receipts.commit(*self._name_suffixes(state, chosen))
             except NoNodeError:
                 continue
             except BadVersionError:
@@ -210,24 +209,26 @@ class ConditionCore:
         nodes = await read_all(*(Exists(f"{self.waiters}/{name}") for name in names))
         return [name for name, stat in zip(names, nodes, strict=True) if isinstance(stat, Stat) and stat.version > 0]
 
-    def _marks(self, state: ConditionState, chosen: list[str]) -> list[SetData]:
+    def _name_suffixes(self, state: ConditionState, chosen: list[str]) -> list[SetData]:
         marks = [SetData(f"{self.waiters}/{name}", b"", 0) for name in chosen]
         return [SetData(self.path, state.data(chosen), state.version), *marks]
 
-    async def _inherit(self, place: QueueEntry) -> None:
-        """Pass the notification of a receiver that is gone to the first waiter, if that is us."""
+    async def _replace_lost_receivers(self, place: QueueEntry) -> None:
+        """Notify the first waiters in place of receivers that are gone, if we are one of these
+        waiters.
+        """
         state = await self._state()
-        heirs = state.waiting[: len(state.orphans)]
-        if place.name in heirs:
+        successors = state.waiting[: len(state.orphans)]
+        if place.name in successors:
             try:
-                await self.receipts.commit(*self._marks(state, heirs))
+                await self.receipts.commit(*self._name_suffixes(state, successors))
             except (BadVersionError, NoNodeError):
                 return
             except OutcomeUnknownError as unknown:
                 raise_deadline(unknown)
 
     async def abandon_wait(self, place: QueueEntry, confirming: bool = False) -> None:
-        """Delete our znode, and pass a notification that we may have got to the first waiter.
+        """Delete our znode. If we were notified, pass the notification on to the first waiter.
 
         With ``confirming``, we had a notification, which may have been removed from the list
         already.
@@ -235,11 +236,11 @@ class ConditionCore:
         await delete_until_session_ends(place.path, place.session_id)
         while (state := await self._seen()) is not None:
             listed = place.name in state.orphans
-            heirs = state.waiting[: len(state.orphans) + (confirming and not listed)]
-            if not heirs or not (listed or confirming):  # without a waiter, the next notify uses it
+            successors = state.waiting[: len(state.orphans) + (confirming and not listed)]
+            if not successors or not (listed or confirming):  # without a waiter, the next notify uses it
                 return
             try:
-                await self.receipts.commit(*self._marks(state, heirs))
+                await self.receipts.commit(*self._name_suffixes(state, successors))
                 return
             except (BadVersionError, NoNodeError):
                 continue
@@ -265,7 +266,7 @@ class ConditionCore:
             try:
                 forget = SetData(self.path, json.dumps(kept).encode(), state.version)
                 asked.append(None)
-                raise_first((await Multi((forget, Delete(place.path))),))
+                await Multi((forget, Delete(place.path)))
                 return
             except (BadVersionError, NoNodeError, *INTERRUPTED):
                 continue

@@ -75,11 +75,11 @@ class Journal:
         self.record_bytes = 0
         self._draft = folder / "journal.new"
         self._mark = Watermark(folder / "journal.mark")
-        self._marked = False
+        self._watermark_is_current = False
         self._number = 0
         self._end = 0
         self._secret = b""
-        self._whole = False
+        self._snapshot_complete = False
         self._file = -1
         with _writing(self.path):
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -132,10 +132,10 @@ class Journal:
                 os.fdatasync(self._file)
                 _sync_name(self._guard)
             if not marked.may_be_lost:
-                self._begin_mark(self._number)
+                self._start_watermark(self._number)
         return contents._replace(died=marked.may_be_lost, lost=lost)
 
-    def _begin_mark(self, number: int) -> None:
+    def _start_watermark(self, number: int) -> None:
         """Write the number and the boot id or SYNCED to the watermark. On failure, restore its content."""
         before = self._mark.content()
         try:
@@ -145,7 +145,7 @@ class Journal:
             with suppress(OSError):
                 self._mark.restore(before)
             raise
-        self._marked = True
+        self._watermark_is_current = True
 
     def _read(self) -> JournalContents:
         contents = JournalContents(b"", [], [])
@@ -157,7 +157,7 @@ class Journal:
             for entry in read_entries(file, size):
                 self._take(contents, entry)
                 self._end = file.tell()
-        if not self._whole:
+        if not self._snapshot_complete:
             raise JournalCorruptError(self.path, "incomplete or altered snapshot")
         return contents._replace(secret=self._secret)
 
@@ -169,7 +169,7 @@ class Journal:
         if number != self._number + (kind == GROUP):
             raise JournalCorruptError(self.path, f"append {self._number + 1} is missing")
         self._number = number
-        self._whole = self._whole or kind == WHOLE
+        self._snapshot_complete = self._snapshot_complete or kind == WHOLE
         if kind == PART:
             contents.snapshot.append(payload)
             self.snapshot_bytes += len(payload)
@@ -189,10 +189,10 @@ class Journal:
             size = _write_all(self._file, pack_entry(GROUP, number, group), self._end)
             if synced or self.sync_full:
                 os.fdatasync(self._file)
-            if self._marked:
+            if self._watermark_is_current:
                 self._mark.advance(number)
             else:
-                self._begin_mark(number)
+                self._start_watermark(number)
         except OSError as error:
             with suppress(OSError):
                 os.ftruncate(self._file, self._end)
@@ -247,7 +247,7 @@ class Journal:
     def close(self) -> None:
         """Sync to disk, and close. Idempotent."""
         with suppress(OSError):
-            if self._marked:
+            if self._watermark_is_current:
                 os.fsync(self._file)
                 _sync_name(self._guard)
                 self._mark.write(self._number, synced=True)
@@ -258,7 +258,7 @@ class Journal:
                     fcntl.flock(descriptor, fcntl.LOCK_UN)  # a forked child may have the descriptor too
                 os.close(descriptor)
         self._file = self._guard = -1
-        self._marked = False
+        self._watermark_is_current = False
         self._mark.close()
 
 

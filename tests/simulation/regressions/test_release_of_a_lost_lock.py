@@ -19,7 +19,7 @@ def test_thread_that_has_lost_a_lock_does_not_release_its_successors() -> None:
         await Delete(core.grant.place.path)
         core.grant.loss.fire()
         await Run(core.acquire("second", b""))
-        was = core.holding
+        was = core.snapshot
         for _ in range(2):
             await core.finish_release(was, "first")
         assert core.owner == "second"

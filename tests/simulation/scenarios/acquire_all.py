@@ -42,7 +42,7 @@ class Part:
 
     @property
     def standing(self) -> Any:
-        return self.core.reading(self.owner) if self.what == "reader" else self.core.holding
+        return self.core.reading(self.owner) if self.what == "reader" else self.core.snapshot
 
     @property
     def grant(self) -> Grant | None:
