@@ -1,4 +1,4 @@
-"""The asyncio classes: objects shared by tasks and threads of two clients, which block no event loop."""
+"""Asyncio classes: objects shared by tasks and threads of two clients, without blocking the loop."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from distsync._client import runtime
 from distsync._client.client import Client
 from distsync._client.deadlines import GRACE_S
 from distsync._client.driver import asyncio_driver
-from distsync._protocols import group_commit as ferry_protocol
+from distsync._protocols import group_commit
 from distsync._protocols.queues.fifo import QueueCore
 from distsync._protocols.steps import Call, SetData
 from distsync.errors import ClientClosedError, LockLostError, NotHeldError, UnreachableError
@@ -675,7 +675,7 @@ def test_event_loops_of_several_threads_can_share_a_client(client: Client) -> No
 def test_puts_that_queue_behind_a_pending_put_share_one_transaction(
     far: Client, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ferry_protocol, "PATIENCE_S", 10 * PATIENCE)
+    monkeypatch.setattr(group_commit, "PATIENCE_S", 10 * PATIENCE)
     ours: tasks.Queue[int] = tasks.Queue(name="q", client=far)
 
     async def scenario() -> None:
