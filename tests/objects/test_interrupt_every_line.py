@@ -244,13 +244,13 @@ def test_interrupt_right_after_a_join_leaves_no_member(
 ) -> None:
     ours, real = make(name="x"), SharedObject._run
 
-    def strike(named: SharedObject, *args: Any) -> Any:
+    def run_and_interrupt(named: SharedObject, *args: Any) -> Any:
         real(named, *args)
         assert ephemerals(observer, ours.path)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(SharedObject, "_run", strike)
+        patched.setattr(SharedObject, "_run", run_and_interrupt)
         with pytest.raises(KeyboardInterrupt):
             ours.join()
     eventually(lambda: not ephemerals(observer, ours.path), "a member is left")

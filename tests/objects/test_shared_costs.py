@@ -172,12 +172,12 @@ def start_calls(other: Client, calls: list[Coroutine[Any, Any, Any]]) -> list[An
     """
     returned: list[Any] = []
 
-    async def keep(call: Coroutine[Any, Any, Any]) -> None:
+    async def record(call: Coroutine[Any, Any, Any]) -> None:
         returned.append(await call)
 
     settle([other])
     for call in calls:
-        other.background(keep(call))
+        other.background(record(call))
     eventually(lambda: len(other._core.keeper._tasks) >= len(calls))  # type: ignore[union-attr]
     eventually(lambda: is_at_rest(other))
     settle([other])
