@@ -220,13 +220,13 @@ def test_interrupt_at_any_line_of_a_call_that_times_out_leaves_no_lock_held(clie
     free = [Lock(name="a", client=other), SharedLock(name="b", client=other).writer]
     theirs = Lock(name="z", client=other)
 
-    def time_out() -> None:
+    def acquire_and_time_out() -> None:
         with pytest.raises(DeadlineError):
             acquire_all(a, b.reader, c, timeout=0)
 
     with theirs:
-        time_out()
-        assert strikes(time_out, lambda where: check_free(free, where), 31) > 100
+        acquire_and_time_out()
+        assert strikes(acquire_and_time_out, lambda where: check_free(free, where), 31) > 100
 
 
 def check_free(locks: list[Any], where: str) -> None:

@@ -1,4 +1,4 @@
-"""The asyncio classes: objects shared by tasks and threads of two clients, which block no event loop."""
+"""Asyncio classes: objects shared by tasks and threads of two clients, without blocking the loop."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from distsync._client import runtime
 from distsync._client.client import Client
 from distsync._client.deadlines import GRACE_S
 from distsync._client.driver import asyncio_driver
-from distsync._protocols import group_commit as ferry_protocol
+from distsync._protocols import group_commit
 from distsync._protocols.queues.fifo import QueueCore
 from distsync._protocols.steps import Call, SetData
 from distsync.errors import ClientClosedError, LockLostError, NotHeldError, UnreachableError
@@ -399,17 +399,17 @@ class CancelAtAwait:
     """Cancel the current task at its ``which``-th wait for a wakeup."""
 
     def __init__(self, which: int, patch: pytest.MonkeyPatch) -> None:
-        self.left, self.struck, self._heard = which, False, asyncio_driver.AsyncWakeup.wait
-        patch.setattr(asyncio_driver.AsyncWakeup, "wait", lambda bell, seconds: self.heard(bell, seconds))
+        self.left, self.cancelled_task, self._real_wait = which, False, asyncio_driver.AsyncWakeup.wait
+        patch.setattr(asyncio_driver.AsyncWakeup, "wait", lambda bell, seconds: self.wait_or_cancel(bell, seconds))
 
-    async def heard(self, bell: asyncio_driver.AsyncWakeup, seconds: float) -> None:
+    async def wait_or_cancel(self, bell: asyncio_driver.AsyncWakeup, seconds: float) -> None:
         self.left -= 1
         if self.left == 0:
-            self.struck = True
+            self.cancelled_task = True
             task = asyncio.current_task()
             assert task is not None
             task.cancel()
-        await self._heard(bell, seconds)
+        await self._real_wait(bell, seconds)
 
 
 async def cancel_repeatedly(
@@ -444,10 +444,10 @@ async def cancel_at_each_await(
     while True:
         which += 1
         with patch.context() as context:
-            strike = CancelAtAwait(which, context)
+            cancellation = CancelAtAwait(which, context)
             task = asyncio.create_task(action())
             await asyncio.wait([task])
-        if not strike.struck:
+        if not cancellation.cancelled_task:
             task.result()
             return which - 1
         assert task.cancelled(), f"not cancelled at {which}"
@@ -675,7 +675,7 @@ def test_event_loops_of_several_threads_can_share_a_client(client: Client) -> No
 def test_puts_that_queue_behind_a_pending_put_share_one_transaction(
     far: Client, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ferry_protocol, "PATIENCE_S", 10 * PATIENCE)
+    monkeypatch.setattr(group_commit, "PATIENCE_S", 10 * PATIENCE)
     ours: tasks.Queue[int] = tasks.Queue(name="q", client=far)
 
     async def scenario() -> None:

@@ -107,9 +107,9 @@ def swap(config: Config) -> Any:
     return config.compare_and_set("new", 1, 2)
 
 
-@pytest.mark.parametrize(("change", "told"), [(take, 1), (drop, None), (swap, True)])
+@pytest.mark.parametrize(("change", "expected"), [(take, 1), (drop, None), (swap, True)])
 def test_change_is_decided_by_the_current_value_instead_of_a_stale_cache(
-    config: Config, far: Client, proxy: Proxy, change: Callable[[Config], Any], told: Any
+    config: Config, far: Client, proxy: Proxy, change: Callable[[Config], Any], expected: Any
 ) -> None:
     theirs = Config(name="c", client=far)
     assert len(theirs) == 0
@@ -118,7 +118,7 @@ def test_change_is_decided_by_the_current_value_instead_of_a_stale_cache(
     changing = Running(change, theirs)
     changing.join(2 * UNIT)  # with a cached value it would already have ended
     proxy.heal()
-    assert changing.result() == told
+    assert changing.result() == expected
 
 
 def test_edit_is_not_retried_when_its_client_is_closed_during_the_call(config: Config, make_client: MakeClient) -> None:
@@ -148,33 +148,33 @@ def test_expected_value_is_compared_in_its_json_form(config: Config) -> None:
 
 
 def test_on_change_is_called_once_per_change(config: Config, elsewhere: Config) -> None:
-    told: list[Any] = []
+    calls: list[Any] = []
     config["a"] = 1
-    elsewhere.on_change = lambda before, now: told.append((before, now))
+    elsewhere.on_change = lambda before, now: calls.append((before, now))
     eventually(lambda: elsewhere._watched.current)
     config.update(a=2, b=2)
-    eventually(lambda: told)
+    eventually(lambda: calls)
     config["a"] = 2  # no change
     del config["b"]
-    eventually(lambda: len(told) == 2)
-    assert told == [({"a": 1}, {"a": 2, "b": 2}), ({"a": 2, "b": 2}, {"a": 2})]
+    eventually(lambda: len(calls) == 2)
+    assert calls == [({"a": 1}, {"a": 2, "b": 2}), ({"a": 2, "b": 2}, {"a": 2})]
     elsewhere.on_change = None
 
 
 def test_on_change_that_is_replaced_repeatedly_is_called_once_per_change(config: Config, client: Client) -> None:
     """The background thread is blocked at first, so that its tasks queue up in order."""
-    told: list[Any] = []
+    calls: list[Any] = []
     config["a"] = 0
     with client._fast_path_state()[0]:
         for _ in range(3):
-            config.on_change = lambda _, now: told.append(now["a"])
+            config.on_change = lambda _, now: calls.append(now["a"])
             config.on_change = None
-        config.on_change = lambda _, now: told.append(now["a"])
+        config.on_change = lambda _, now: calls.append(now["a"])
     eventually(lambda: config._watched._listeners and UNKNOWN not in config._watched._listeners.values())
     for number in (1, 2):
         config["a"] = number
-        eventually(lambda: told[-1:] == [number])  # noqa: B023
-    assert told == [1, 2]
+        eventually(lambda: calls[-1:] == [number])  # noqa: B023
+    assert calls == [1, 2]
     config.on_change = None
     eventually(lambda: config._watched.idle)
 
@@ -182,17 +182,17 @@ def test_on_change_that_is_replaced_repeatedly_is_called_once_per_change(config:
 def test_on_change_is_called_again_after_malformed_data_was_repaired(
     config: Config, elsewhere: Config, observer: Observer
 ) -> None:
-    told: list[Any] = []
+    calls: list[Any] = []
     config["a"] = 1
-    elsewhere.on_change = lambda before, now: told.append((before, now))
+    elsewhere.on_change = lambda before, now: calls.append((before, now))
     eventually(lambda: elsewhere._watched.current)
     observer.kazoo.set(config.path, b"[]")
     eventually(lambda: not elsewhere._watched._copy)  # it was read
     with pytest.raises(CorruptNodeError):
         elsewhere.snapshot()
-    assert told == []
+    assert calls == []
     observer.kazoo.set(config.path, b'{"a": 2}')
-    eventually(lambda: told == [({"a": 1}, {"a": 2})])
+    eventually(lambda: calls == [({"a": 1}, {"a": 2})])
     elsewhere.on_change = None
 
 
@@ -200,9 +200,9 @@ def test_on_change_is_called_again_after_read_permission_was_restored(
     config: Config, elsewhere: Config, observer: Observer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watch_cache, "REFUSED_S", UNIT)
-    told: list[Any] = []
+    calls: list[Any] = []
     config["a"] = 1
-    elsewhere.on_change = lambda before, now: told.append(now)
+    elsewhere.on_change = lambda before, now: calls.append(now)
     eventually(lambda: elsewhere._watched.current)
     observer.kazoo.add_auth("digest", "u:p")
     observer.kazoo.set_acls(config.path, [make_digest_acl("u", "p", all=True)])
@@ -210,7 +210,7 @@ def test_on_change_is_called_again_after_read_permission_was_restored(
     eventually(lambda: not elsewhere._watched._copy)  # the read was refused
     observer.kazoo.set_acls(config.path, OPEN_ACL_UNSAFE)
     config["a"] = 2
-    eventually(lambda: told == [{"a": 2}])
+    eventually(lambda: calls == [{"a": 2}])
     elsewhere.on_change = None
 
 

@@ -24,8 +24,8 @@ REAPING_MS = 50
 class ReapingZooKeeper(ZooKeeperProcess):
     def command(self) -> list[str]:
         java, *others = super().command()
-        kept = [other for other in others if "checkIntervalMs" not in other]
-        return [java, f"-Dznode.container.checkIntervalMs={REAPING_MS}", *kept]
+        options = [other for other in others if "checkIntervalMs" not in other]
+        return [java, f"-Dznode.container.checkIntervalMs={REAPING_MS}", *options]
 
 
 @pytest.fixture(scope="module")

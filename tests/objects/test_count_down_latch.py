@@ -144,7 +144,7 @@ def test_costs_of_a_latch_whose_last_count_down_alone_wakes_the_waiters(
     with counted(*others) as before:
         waiting = [Running(CountDownLatch(3, name="l", client=one).wait) for one in others]
         eventually(lambda: all(map(waiting_calls, others)))
-    with counted(client) as step, counted(*others) as asleep:
+    with counted(client) as step, counted(*others) as idle:
         latch.count_down()
     with counted(client) as last, counted(*others) as woken:
         latch.count_down()
@@ -152,6 +152,6 @@ def test_costs_of_a_latch_whose_last_count_down_alone_wakes_the_waiters(
     with counted(client) as look:
         assert latch.count == 0
     assert before == Cost(10, 5)
-    assert (step, asleep) == (Cost(2, 2), Cost())
+    assert (step, idle) == (Cost(2, 2), Cost())
     assert (last, woken) == (Cost(2, 2), Cost(10, 5, 5))
     assert look == Cost(1, 1)

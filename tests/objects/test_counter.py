@@ -132,9 +132,9 @@ def test_counter_costs(counter: Counter, client: Client, make_client: MakeClient
         assert not counter.compare_and_set(3, 4)
     assert (known, unknown) == (Cost(1, 1), Cost(2, 1))
     Counter(name="c", client=make_client()).add(1)
-    with counted(client) as beaten:
+    with counted(client) as contended:
         assert counter.add(1) == 6
-    assert beaten == Cost(3, 3)
+    assert contended == Cost(3, 3)
 
 
 def test_counter_raises_on_invalid_arguments_and_malformed_data(counter: Counter, observer: Observer) -> None:

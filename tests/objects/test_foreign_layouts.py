@@ -1,4 +1,4 @@
-"""One line with other clients: kazoo's recipes in their own names and told of ours, and go-zookeeper's node form."""
+"""Queues shared with other clients: kazoo's recipes in either layout, and a mutex as in go-zookeeper."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from distsync.recipes import Election
 MakeClient = Callable[..., Client]
 
 LAYOUTS = pytest.mark.parametrize("layout", ["curator", "kazoo"])
-"""For semaphores, too: there they are pools of leases behind a lock, in the znodes of the one or of the other."""
+"""For semaphores too, whose foreign layouts are a lock and a pool of leases."""
 
 
 @pytest.fixture
@@ -48,11 +48,11 @@ def kazoo(server: ServerProcess) -> Iterator[KazooClient]:
 
 
 def foreign(kazoo: KazooClient, path: str, layout: str) -> KazooLock:
-    """kazoo's own Lock; told of our names where they are not its."""
+    """Return kazoo's own Lock, which also counts distsync's znode names if they differ from its own."""
     return kazoo.Lock(path, "foreign", extra_lock_patterns=["-lock-"] if layout == "curator" else [])
 
 
-def line_of(lock: Any) -> int:
+def queue_length(lock: Any) -> int:
     return len(lock.holders()) + len(lock.waiters())
 
 
@@ -61,17 +61,17 @@ def line_of(lock: Any) -> int:
 
 @LAYOUTS
 @pytest.mark.parametrize("kind", [Lock, RLock])
-def test_our_lock_and_kazoos_take_turns_in_one_line(
+def test_distsync_and_kazoo_locks_share_the_queue_in_fifo_order(
     kind: Callable[..., Any], layout: str, client: Client, kazoo: KazooClient
 ) -> None:
     lock = kind(name="a", layout=layout)
     theirs = [foreign(kazoo, lock.path, layout) for _ in range(2)]
     assert theirs[0].acquire(timeout=PATIENCE)
     assert not lock.acquire(blocking=False)
-    waiting = Running(in_turn, lock)
-    eventually(lambda: line_of(lock) == 2)
+    waiting = Running(acquire_and_release, lock)
+    eventually(lambda: queue_length(lock) == 2)
     behind = Running(theirs[1].acquire)
-    eventually(lambda: line_of(lock) == 3)
+    eventually(lambda: queue_length(lock) == 3)
     assert (waiting.is_alive(), behind.is_alive()) == (True, True)
     theirs[0].release()
     assert waiting.result()
@@ -83,13 +83,15 @@ def test_our_lock_and_kazoos_take_turns_in_one_line(
     lock.release()
 
 
-def in_turn(lock: Any) -> bool:
+def acquire_and_release(lock: Any) -> bool:
     with lock:
         return bool(lock.held)
 
 
 @LAYOUTS
-def test_many_of_both_never_hold_together(layout: str, make_client: MakeClient, kazoo: KazooClient) -> None:
+def test_distsync_and_kazoo_locks_exclude_each_other_under_contention(
+    layout: str, make_client: MakeClient, kazoo: KazooClient
+) -> None:
     inside: list[int] = []
     most = [0]
     ours = [Lock(name="a", layout=layout, client=make_client()) for _ in range(2)]
@@ -108,7 +110,7 @@ def test_many_of_both_never_hold_together(layout: str, make_client: MakeClient, 
     assert most == [1]
 
 
-def test_names_are_those_of_each_layout(client: Client, observer: Observer) -> None:
+def test_znode_names_follow_the_layout(client: Client, observer: Observer) -> None:
     guid = "[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
     forms = {"curator": rf"_c_{guid}-lock-\d{{10}}", "kazoo": r"[0-9a-f]{32}__lock__\d{10}"}
     for layout, form in forms.items():
@@ -123,8 +125,11 @@ def test_names_are_those_of_each_layout(client: Client, observer: Observer) -> N
 
 
 class GoLock:
-    """What go-zookeeper's mutex does, with kazoo's requests: protected names, the number after the last dash of every
-    child (any other child is an error), and a watch on the one with the next lower number."""
+    """The algorithm of go-zookeeper's mutex, with kazoo's requests.
+
+    It uses protected names, parses the number after the last dash of every child (any other child
+    is an error), and watches the child with the next lower number.
+    """
 
     def __init__(self, kazoo: KazooClient, path: str) -> None:
         self.kazoo, self.path, self.mine = kazoo, path, ""
@@ -152,7 +157,7 @@ def number_for_go(name: str) -> int:
     return int(name.split("-")[-1])
 
 
-def test_go_zookeepers_mutex_takes_turns_with_ours(client: Client, kazoo: KazooClient) -> None:
+def test_go_zookeeper_mutex_shares_the_queue_in_fifo_order(client: Client, kazoo: KazooClient) -> None:
     lock, theirs = Lock(name="a"), [GoLock(kazoo, Lock(name="a").path) for _ in range(2)]
     lock.acquire()
     waiting = Running(theirs[0].acquire)
@@ -161,22 +166,22 @@ def test_go_zookeepers_mutex_takes_turns_with_ours(client: Client, kazoo: KazooC
     assert waiting.result()
     assert lock.holders()[0].path == theirs[0].mine
     assert not lock.acquire(blocking=False)
-    ours = Running(in_turn, lock)
-    eventually(lambda: line_of(lock) == 2)
+    ours = Running(acquire_and_release, lock)
+    eventually(lambda: queue_length(lock) == 2)
     behind = Running(theirs[1].acquire)
-    eventually(lambda: line_of(lock) == 3)
+    eventually(lambda: queue_length(lock) == 3)
     theirs[0].release()
     assert ours.result()
     assert behind.result()
     theirs[1].release()
 
 
-def test_unknown_layout_and_two_layouts_of_one_lock_are_refused(client: Client) -> None:
+def test_unknown_and_mismatched_layouts_are_refused(client: Client) -> None:
     for kind in (Lock, RLock, SharedLock, Semaphore):
         with pytest.raises(ConfigurationError, match="layout='zab' .* one of .*'curator', 'kazoo'"):
             kind(name="a", layout="zab")  # type: ignore[operator]
-    kept = Lock(name="a")
-    with kept, pytest.raises(MismatchError, match="the layout of"):
+    lock = Lock(name="a")
+    with lock, pytest.raises(MismatchError, match="the layout of"):
         Lock(name="a", layout="kazoo").acquire()
     layouts = ("distsync", "curator", "kazoo")
     for used, other in zip(layouts, layouts[1:] + layouts[:1], strict=True):
@@ -188,7 +193,7 @@ def test_unknown_layout_and_two_layouts_of_one_lock_are_refused(client: Client) 
 # ---- SharedLock
 
 
-def test_our_reader_and_writer_in_one_line_with_kazoos(client: Client, kazoo: KazooClient) -> None:
+def test_shared_lock_shares_the_queue_with_kazoo_read_and_write_locks(client: Client, kazoo: KazooClient) -> None:
     shared = SharedLock(name="a", layout="kazoo")
     reads, writes = kazoo.ReadLock(shared.path), kazoo.WriteLock(shared.path)
     with shared.reader:
@@ -196,7 +201,7 @@ def test_our_reader_and_writer_in_one_line_with_kazoos(client: Client, kazoo: Ka
         assert not shared.writer.locked()
         waiting = Running(writes.acquire)
         eventually(lambda: len(shared.writer.waiters()) == 1)
-        behind = Running(in_turn, SharedLock(name="a", layout="kazoo").reader)
+        behind = Running(acquire_and_release, SharedLock(name="a", layout="kazoo").reader)
         reads.release()
         assert waiting.is_alive()
     assert waiting.result()
@@ -210,7 +215,7 @@ def test_our_reader_and_writer_in_one_line_with_kazoos(client: Client, kazoo: Ka
         reading = Running(reads.acquire)
         eventually(lambda: len(shared.reader.waiters()) == 1)
         shared.reader.acquire()
-    assert shared.reader.held  # downgraded: kazoo's reader comes in, its writer does not
+    assert shared.reader.held  # downgraded: kazoo's reader acquires, its writer does not
     assert reading.result()
     assert not writes.acquire(blocking=False)
     shared.reader.release()
@@ -222,7 +227,7 @@ def test_our_reader_and_writer_in_one_line_with_kazoos(client: Client, kazoo: Ka
 # ---- Semaphore
 
 
-def test_our_semaphore_and_kazoos_share_the_permits(
+def test_distsync_and_kazoo_semaphores_share_the_permits(
     client: Client, make_client: MakeClient, kazoo: KazooClient
 ) -> None:
     ours = Semaphore(2, name="s", layout="kazoo")
@@ -242,13 +247,15 @@ def test_our_semaphore_and_kazoos_share_the_permits(
     assert behind.is_alive()
     theirs[0].release()
     assert behind.result()
-    assert [who.pid is None for who in ours.holders()] == [True, False]
+    assert [holder.pid is None for holder in ours.holders()] == [True, False]
     theirs[1].release()
     ours.release()
     eventually(lambda: (ours.get_value(), ours.waiters()) == (2, []))
 
 
-def test_semaphore_whose_number_kazoo_wrote_otherwise_is_refused(client: Client, kazoo: KazooClient) -> None:
+def test_semaphore_with_another_value_than_kazoo_wrote_raises_mismatch_error(
+    client: Client, kazoo: KazooClient
+) -> None:
     ours = Semaphore(2, name="s", layout="kazoo")
     theirs = kazoo.Semaphore(ours.path, max_leases=3)
     theirs.acquire()
@@ -261,7 +268,7 @@ def test_semaphore_whose_number_kazoo_wrote_otherwise_is_refused(client: Client,
 
 
 @LAYOUTS
-def test_permits_are_never_added_in_a_pool(layout: str, client: Client) -> None:
+def test_semaphore_in_a_foreign_layout_refuses_excess_releases_and_value_0(layout: str, client: Client) -> None:
     for kind in (Semaphore, BoundedSemaphore):
         slots = kind(2, name=kind.__name__, layout=layout)
         with pytest.raises(OverReleaseError):
@@ -273,13 +280,13 @@ def test_permits_are_never_added_in_a_pool(layout: str, client: Client) -> None:
         Semaphore(0, name="s", layout=layout)
 
 
-def test_semaphore_in_curators_layout_has_its_names(client: Client, observer: Observer) -> None:
+def test_znode_names_of_a_semaphore_in_curators_layout_are_those_of_curator(client: Client, observer: Observer) -> None:
     guid = "[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
     slots = Semaphore(1, name="s", layout="curator")
     with slots:
         (lease,) = observer.kazoo.get_children(f"{slots.path}/leases")
         assert re.fullmatch(rf"_c_{guid}-lease-\d{{10}}", lease)
-        waiting = Running(in_turn, slots)
+        waiting = Running(acquire_and_release, slots)
         eventually(lambda: len(slots.waiters()) == 1)
         (turn,) = observer.kazoo.get_children(f"{slots.path}/locks")
         assert re.fullmatch(rf"_c_{guid}-lock-\d{{10}}", turn)
@@ -289,12 +296,14 @@ def test_semaphore_in_curators_layout_has_its_names(client: Client, observer: Ob
 
 
 @LAYOUTS
-def test_lost_permit_of_a_pool_is_reported_and_available_again(layout: str, client: Client, observer: Observer) -> None:
-    told: list[LockLostError] = []
-    slots = Semaphore(1, name="s", layout=layout, on_lost=told.append)
+def test_permit_lost_in_a_foreign_layout_is_reported_and_can_be_acquired_again(
+    layout: str, client: Client, observer: Observer
+) -> None:
+    losses: list[LockLostError] = []
+    slots = Semaphore(1, name="s", layout=layout, on_lost=losses.append)
     slots.acquire()
     observer.kazoo.delete(slots.holders()[0].path)
-    eventually(lambda: told)
+    eventually(lambda: losses)
     assert not slots.held
     with pytest.raises(LockLostError):
         slots.release()
@@ -303,7 +312,7 @@ def test_lost_permit_of_a_pool_is_reported_and_available_again(layout: str, clie
 
 
 @LAYOUTS
-def test_waiter_whose_turn_was_taken_enqueues_again(
+def test_semaphore_waiter_whose_znode_is_deleted_enqueues_again(
     layout: str, client: Client, make_client: MakeClient, observer: Observer
 ) -> None:
     ours = Semaphore(1, name="s", layout=layout)
@@ -317,7 +326,7 @@ def test_waiter_whose_turn_was_taken_enqueues_again(
     theirs.release()
 
 
-def test_layout_travels_by_pickle(client: Client, peer: Any) -> None:
+def test_layout_is_pickled_with_the_object(client: Client, peer: Any) -> None:
     pools = (Semaphore(1, name=layout, layout=layout) for layout in ("curator", "kazoo"))
     for made in (Lock(name="a", layout="kazoo"), *pools):
         with made:
@@ -335,7 +344,7 @@ def test_layout_travels_by_pickle(client: Client, peer: Any) -> None:
 # ---- Election
 
 
-def test_our_election_and_kazoos_lead_by_turns(client: Client, kazoo: KazooClient) -> None:
+def test_distsync_and_kazoo_elections_share_the_queue(client: Client, kazoo: KazooClient) -> None:
     ours = Election("ours", name="e", layout="kazoo")
     theirs = kazoo.Election(ours.path, "theirs")
     resign, leads = threading.Event(), threading.Event()
@@ -347,14 +356,14 @@ def test_our_election_and_kazoos_lead_by_turns(client: Client, kazoo: KazooClien
     assert leads.wait(PATIENCE)
     assert ours.leader is None
     assert len(ours.candidates()) == 1
-    waiting = Running(in_turn, ours)
+    waiting = Running(acquire_and_release, ours)
     eventually(lambda: len(ours.candidates()) == 2)
     resign.set()
     running.result()
     assert waiting.result()
 
 
-def test_layouts_of_elections_are_names_in_one_line(client: Client, observer: Observer) -> None:
+def test_znode_names_of_an_election_follow_its_layout(client: Client, observer: Observer) -> None:
     for layout, form in (("curator", "_c_.*-lock-"), ("latch", "_c_.*-latch-"), ("kazoo", "[0-9a-f]{32}__lock__")):
         election = pickle.loads(pickle.dumps(Election(name=layout, layout=layout)))
         with election:

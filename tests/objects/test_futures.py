@@ -1,4 +1,4 @@
-"""Executor: what a ``concurrent.futures.Executor`` can do, on the workers of a pool."""
+"""Executor: the interface of ``concurrent.futures.Executor`` on the workers of a pool."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from distsync.futures import Executor
 LONG = 3 * PATIENCE
 
 
-def test_calls_and_errors_come_back(client: Any) -> None:
+def test_executor_returns_results_and_errors_as_in_the_standard_library(client: Any) -> None:
     with Executor(2) as executor:
         assert isinstance(executor, futures.Executor)
         assert executor.submit(pow, 2, exp=5).result(LONG) == 32
@@ -33,7 +33,7 @@ def test_calls_and_errors_come_back(client: Any) -> None:
         executor.submit(remote_pool.square, 1)
 
 
-def test_call_that_nobody_has_begun_is_cancelled_for_good(client: Any) -> None:
+def test_call_that_no_worker_has_started_can_be_cancelled(client: Any) -> None:
     with Executor(1, name="e") as executor:
         begun = executor.submit(remote_pool.wait_for, "go")
         assert Event(name="go-begun").wait(LONG)
@@ -46,7 +46,7 @@ def test_call_that_nobody_has_begun_is_cancelled_for_good(client: Any) -> None:
         assert not waiting[0].cancel()
 
 
-def test_shutdown_cancels_what_nobody_has_begun(client: Any) -> None:
+def test_shutdown_with_cancel_futures_cancels_calls_that_no_worker_has_started(client: Any) -> None:
     executor = Executor(1, name="e")
     begun = executor.submit(remote_pool.wait_for, "go")
     assert Event(name="go-begun").wait(LONG)
@@ -58,8 +58,8 @@ def test_shutdown_cancels_what_nobody_has_begun(client: Any) -> None:
     assert all(each.cancelled() for each in waiting)
 
 
-def test_call_that_is_just_being_put_is_cancelled(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is in neither place where a cancel looks."""
+def test_call_that_is_being_enqueued_can_be_cancelled(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is neither in the list of outgoing tasks nor in the queue yet."""
     put_tasks = PoolCore.put_tasks
 
     async def put_late(core: PoolCore, *args: Any) -> None:
@@ -75,7 +75,7 @@ def test_call_that_is_just_being_put_is_cancelled(client: Any, monkeypatch: pyte
         assert future.cancelled()
 
 
-def test_workers_elsewhere_do_the_calls(client: Any, peer: Peer) -> None:
+def test_calls_of_another_process_run_on_the_workers_of_the_executor(client: Any, peer: Peer) -> None:
     with Executor(2, name="e") as executor:
         workers = {process.pid for process in executor._pool._pool}
         assert peer.do(remote_pool.pids_of, "e", 6) <= workers

@@ -1,6 +1,6 @@
-"""What a call leaves in memory: nothing that leads back to its caller's frame, however it ended.
+"""A finished call leaves no reference to its caller's frame, however it ended.
 
-Else whatever the caller's locals hold, files too, would live until the garbage collector comes.
+Otherwise the caller's locals, such as open files, would live until the garbage collector runs.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from distsync._client.client import Client
 
 
 class Local:
-    """Something that a caller has in a local variable."""
+    """An object in a local variable of the caller."""
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def no_collector() -> Iterator[None]:
 
 
 def set_event(client: Client) -> None:
-    """The first set() is refused, for there is no znode yet."""
+    """Set an event twice. The first attempt fails internally, because there is no znode yet."""
     event = distsync.Event(client=client)
     event.set()
     event.set()
@@ -41,11 +41,11 @@ def get_from_empty(client: Client) -> None:
     distsync.Queue(client=client).get_nowait()
 
 
-def get_in_vain(client: Client) -> None:
+def get_with_timeout(client: Client) -> None:
     distsync.Queue(client=client).get(timeout=0.01)
 
 
-def acquire_in_vain(client: Client) -> None:
+def acquire_with_timeout(client: Client) -> None:
     lock = distsync.Lock(client=client)
     with lock:
         lock.acquire(timeout=0.01)
@@ -79,15 +79,15 @@ def read_missing(client: Client) -> None:
     [
         set_event,
         get_from_empty,
-        get_in_vain,
-        acquire_in_vain,
+        get_with_timeout,
+        acquire_with_timeout,
         release_unlocked,
         break_barrier,
         put_into_full,
         read_missing,
     ],
 )
-def test_call_leaves_nothing_that_leads_to_its_caller(
+def test_finished_call_leaves_no_reference_to_its_callers_frame(
     call: Callable[[Client], None], client: Client, no_collector: None
 ) -> None:
     def caller() -> weakref.ref[Local]:
@@ -100,15 +100,15 @@ def test_call_leaves_nothing_that_leads_to_its_caller(
     eventually(lambda: left() is None)
 
 
-def test_generator_that_catches_the_error_of_a_call_continues(client: Client) -> None:
-    def wait_and_go_on() -> Iterator[int]:
+def test_generator_that_catches_the_error_of_a_call_can_continue(client: Client) -> None:
+    def wait_and_continue() -> Iterator[int]:
         try:
             distsync.Barrier(2, name="b").wait(UNIT)
         except distsync.BrokenBarrierError:
             yield 1
         yield 2
 
-    steps = wait_and_go_on()
+    steps = wait_and_continue()
     assert next(steps) == 1
     eventually(lambda: is_quiet(client))
     assert next(steps) == 2

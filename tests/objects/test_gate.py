@@ -1,4 +1,7 @@
-"""Gate between threads, clients and processes. Recipe: Barriers."""
+"""Gate shared by threads, clients and processes.
+
+Source: ZooKeeper recipes, Barriers.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +39,7 @@ def test_gate_is_open_until_it_is_closed(gate: Gate, peers: list[Peer]) -> None:
     assert peers[2].do(gate.wait, 0.0)
 
 
-def test_open_wakes_all_waiters_in_all_processes(gate: Gate, peers: list[Peer]) -> None:
+def test_open_wakes_the_waiters_of_all_processes(gate: Gate, peers: list[Peer]) -> None:
     """Barriers, steps 3 and 4."""
     gate.close()
     for peer in peers:
@@ -48,17 +51,18 @@ def test_open_wakes_all_waiters_in_all_processes(gate: Gate, peers: list[Peer]) 
 
 
 @pytest.mark.slow_on("zookeeper")
-def test_closed_gate_outlives_who_closed_it(gate: Gate, make_mortal: Callable[..., Peer]) -> None:
+def test_gate_stays_closed_after_the_process_that_closed_it_was_killed(
+    gate: Gate, make_mortal: Callable[..., Peer]
+) -> None:
     mortal = make_mortal()
     mortal.do(gate.close)
     mortal.kill()
     assert not gate.wait(2 * UNIT)
 
 
-def test_gate_that_is_opened_and_closed_at_once_wakes_its_waiters(
+def test_open_followed_by_close_wakes_present_waiters_and_no_later_ones(
     gate: Gate, client: Client, make_client: MakeClient
 ) -> None:
-    """And who comes after it waits."""
     others = [make_client() for _ in range(3)]
     gate.close()
     for _ in range(5):
@@ -70,7 +74,7 @@ def test_gate_that_is_opened_and_closed_at_once_wakes_its_waiters(
         assert not Gate(name="g", client=others[0]).wait(0)
 
 
-def test_touched_gate_stays_closed(gate: Gate, client: Client, observer: Observer) -> None:
+def test_gate_whose_znode_data_change_stays_closed(gate: Gate, client: Client, observer: Observer) -> None:
     gate.close()
     waiting = Running(gate.wait)
     eventually(lambda: waiting_calls(client))
@@ -81,7 +85,7 @@ def test_touched_gate_stays_closed(gate: Gate, client: Client, observer: Observe
     assert waiting.result()
 
 
-def test_wait_outlives_the_session(gate: Gate, make_client: MakeClient) -> None:
+def test_wait_continues_after_its_session_expired(gate: Gate, make_client: MakeClient) -> None:
     other = make_client()
     gate.close()
     waiting = Running(Gate(name="g", client=other).wait)
@@ -94,7 +98,7 @@ def test_wait_outlives_the_session(gate: Gate, make_client: MakeClient) -> None:
     assert waiting.result()
 
 
-def test_100_waiters_of_one_client_share_one_watch_and_all_continue(gate: Gate, client: Client) -> None:
+def test_100_waiters_of_one_client_share_one_watch_and_are_all_woken(gate: Gate, client: Client) -> None:
     gate.close()
     waiting = [Running(gate.wait) for _ in range(100)]
     eventually(lambda: waiting_calls(client) == 100)
@@ -104,7 +108,7 @@ def test_100_waiters_of_one_client_share_one_watch_and_all_continue(gate: Gate, 
     assert cost.events == 1
 
 
-def test_kazoos_barrier_on_the_same_path_is_the_same(gate: Gate, observer: Observer) -> None:
+def test_kazoo_barrier_of_the_same_path_is_the_same_gate(gate: Gate, observer: Observer) -> None:
     theirs = KazooBarrier(observer.kazoo, gate.path)
     theirs.create()
     assert not gate.is_open
@@ -117,7 +121,7 @@ def test_kazoos_barrier_on_the_same_path_is_the_same(gate: Gate, observer: Obser
     assert theirs.wait(UNIT)
 
 
-def test_costs(gate: Gate, client: Client) -> None:
+def test_costs_of_a_gate(gate: Gate, client: Client) -> None:
     gate.close()
     gate.open()
     for operation in (gate.close, lambda: gate.is_open, gate.open):
@@ -148,7 +152,7 @@ def test_wait_at_a_closed_gate_costs_2_requests_and_1_event(
     settle([other])
 
 
-def test_bad_input_is_refused(gate: Gate) -> None:
+def test_invalid_arguments_and_another_kind_on_the_path_are_refused(gate: Gate) -> None:
     with pytest.raises(TypeError):
         gate.wait("soon")  # type: ignore[arg-type]
     with pytest.raises(OverflowError, match="too large"):
@@ -160,7 +164,7 @@ def test_bad_input_is_refused(gate: Gate) -> None:
         Event(path=gate.path).is_set()
 
 
-def test_pickle_is_a_name(gate: Gate, peer: Peer) -> None:
+def test_pickled_gate_has_the_same_path(gate: Gate, peer: Peer) -> None:
     assert pickle.loads(pickle.dumps(gate)).path == gate.path
     fresh = Gate()
     fresh.close()

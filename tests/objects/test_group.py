@@ -1,4 +1,4 @@
-"""Group between threads, clients and processes."""
+"""Group shared by threads, clients and processes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from distsync.testing.faulty_proxy import Proxy
 MakeClient = Callable[..., Client]
 
 
-def test_joins_and_leaves_are_visible_in_all_processes(client: Client, peers: list[Peer]) -> None:
+def test_joins_and_leaves_are_visible_to_all_processes(client: Client, peers: list[Peer]) -> None:
     group = Group(name="g")
     assert len(group) == 0
     ids = {peer.do(join, group, number) for number, peer in enumerate(peers)}
@@ -45,7 +45,7 @@ def test_joins_and_leaves_are_visible_in_all_processes(client: Client, peers: li
     assert group.wait_for(lambda: not group.members, PATIENCE)
 
 
-def test_member_whose_return_is_refused_is_back_when_it_is_not_any_more(
+def test_member_that_was_denied_to_return_after_a_session_loss_returns_once_permitted(
     client: Client, peer: Peer, observer: Observer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(persistent_ephemeral, "REFUSED_S", UNIT)
@@ -65,7 +65,7 @@ def test_member_whose_return_is_refused_is_back_when_it_is_not_any_more(
     group.leave()
 
 
-def test_who_has_joined_sees_itself_at_once(client: Client) -> None:
+def test_join_and_leave_are_visible_at_once_in_the_own_process(client: Client) -> None:
     group = Group(name="g")
     for _ in range(20):
         assert group.join() in group
@@ -74,13 +74,13 @@ def test_who_has_joined_sees_itself_at_once(client: Client) -> None:
         assert (len(group), group.joined) == (0, False)
 
 
-def test_who_joins_while_another_thread_asks_whether_we_have_is_a_member(
+def test_join_during_a_read_of_joined_by_another_thread_is_not_lost(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     group, real = Group(name="g"), GroupCore._present
     asker, joined = threading.get_ident(), list[Member]()
 
-    def join_meanwhile(core: GroupCore) -> Any:
+    def join_during_read(core: GroupCore) -> Any:
         present = real(core)
         if threading.get_ident() == asker:
             joined.append(Running(group.join).result())
@@ -88,14 +88,14 @@ def test_who_joins_while_another_thread_asks_whether_we_have_is_a_member(
 
     first = group.join()
     with monkeypatch.context() as patched:
-        patched.setattr(GroupCore, "_present", join_meanwhile)
+        patched.setattr(GroupCore, "_present", join_during_read)
         assert group.joined
     group.leave(first)
     assert group.members == {*joined}
     group.leave(joined[0])
 
 
-def test_plain_clients_can_read_the_members(client: Client, observer: Observer) -> None:
+def test_other_clients_can_read_the_members_from_their_znodes(client: Client, observer: Observer) -> None:
     group = Group(name="g")
     me = group.join({"port": 1})
     assert observer.kazoo.get_children(group.path) == [me.id]
@@ -104,7 +104,9 @@ def test_plain_clients_can_read_the_members(client: Client, observer: Observer) 
     group.leave()
 
 
-def test_the_dead_leave_by_themselves(client: Client, make_mortal: Callable[..., Peer]) -> None:
+def test_member_of_a_killed_process_leaves_when_its_session_expires(
+    client: Client, make_mortal: Callable[..., Peer]
+) -> None:
     group, mortal = Group(name="g"), make_mortal()
     mortal.do(join, group, "x")
     assert group.wait_for(lambda: len(group) == 1, PATIENCE)
@@ -113,30 +115,30 @@ def test_the_dead_leave_by_themselves(client: Client, make_mortal: Callable[...,
 
 
 def test_member_returns_after_a_session_loss(server: ServerProcess, far: Client, proxy: Proxy, other: Client) -> None:
-    told: list[Any] = []
+    events: list[Any] = []
     watching = Group(
         name="g",
         client=other,
-        on_join=lambda member: told.append(("join", member.id)),
-        on_leave=lambda member: told.append(("leave", member.id)),
+        on_join=lambda member: events.append(("join", member.id)),
+        on_leave=lambda member: events.append(("leave", member.id)),
     )
     group = Group(name="g", client=far)
     me = group.join("here")
-    eventually(lambda: told == [("join", me.id)])
+    eventually(lambda: events == [("join", me.id)])
     _, session = credentials(far)
     proxy.refuse()
     expire((server.hosts, session))
-    eventually(lambda: told[1:] == [("leave", me.id)])
+    eventually(lambda: events[1:] == [("leave", me.id)])
     proxy.heal()
-    eventually(lambda: told == [("join", me.id), ("leave", me.id), ("join", me.id)])
+    eventually(lambda: events == [("join", me.id), ("leave", me.id), ("join", me.id)])
     assert me in watching
     assert group.joined
     group.leave(me)
-    eventually(lambda: told[-1] == ("leave", me.id))
+    eventually(lambda: events[-1] == ("leave", me.id))
     watching.on_join = watching.on_leave = None
 
 
-def test_who_is_taken_out_stays_out(client: Client, observer: Observer) -> None:
+def test_member_whose_znode_was_deleted_does_not_return(client: Client, observer: Observer) -> None:
     group = Group(name="g")
     me = group.join()
     observer.kazoo.delete(f"{group.path}/{me.id}")
@@ -150,7 +152,7 @@ def reached(seen: list[Member], count: int) -> bool:
     return len(seen) == count
 
 
-def test_group_whose_znode_was_deleted_is_visible_again_after_a_join(
+def test_joins_are_reported_after_the_znode_of_the_group_was_deleted(
     client: Client, other: Client, observer: Observer
 ) -> None:
     seen: list[Member] = []
@@ -164,45 +166,45 @@ def test_group_whose_znode_was_deleted_is_visible_again_after_a_join(
         eventually(lambda: not group.members and not elsewhere.joined)
 
 
-def test_callback_that_fails_stops_no_other(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_callback_that_raised_is_called_again(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     reported: list[Any] = []
     monkeypatch.setattr("threading.excepthook", reported.append)
-    told: list[Any] = []
+    events: list[Any] = []
 
     def fail_at_first(member: Any) -> None:
-        told.append(member)
-        if len(told) == 1:
+        events.append(member)
+        if len(events) == 1:
             raise LookupError("a callback")
 
     group = Group(name="g", on_join=fail_at_first)
     group.join()
     group.join()
-    eventually(lambda: len(told) == 2)
+    eventually(lambda: len(events) == 2)
     assert [each.exc_type for each in reported] == [LookupError]
     group.leave()
 
 
-def test_callback_that_is_set_again_is_called_once(client: Client) -> None:
-    """The keeper has no time yet: what is asked of it waits, in order."""
-    told: list[Member] = []
+def test_callback_that_is_replaced_repeatedly_is_called_once_per_join(client: Client) -> None:
+    """The background thread is blocked at first, so that its tasks queue up in order."""
+    events: list[Member] = []
     group = Group(name="g")
     assert not group.joined
     with client._fast_path_state()[0]:
         for _ in range(3):
-            group.on_join = told.append
+            group.on_join = events.append
             group.on_join = None
-        group.on_join = told.append
+        group.on_join = events.append
     joined = []
     for _ in range(2):
         joined.append(group.join())
-        eventually(lambda: told[-1:] == joined[-1:])
-    assert told == joined
+        eventually(lambda: events[-1:] == joined[-1:])
+    assert events == joined
     group.on_join = None
     eventually(lambda: group._watched.idle)
     group.leave()
 
 
-def test_wait_is_for_a_change(client: Client, other: Client) -> None:
+def test_wait_returns_after_a_change_or_times_out(client: Client, other: Client) -> None:
     group = Group(name="g", client=other)
     assert not group.wait(UNIT)
     waiting = Running(group.wait)
@@ -212,7 +214,7 @@ def test_wait_is_for_a_change(client: Client, other: Client) -> None:
     Group(name="g").leave()
 
 
-def test_lock_that_a_predicate_takes_is_waited_for_beyond_the_time_of_the_look(client: Client, other: Client) -> None:
+def test_predicate_may_wait_for_a_lock_beyond_the_timeout_of_wait_for(client: Client, other: Client) -> None:
     group, mine, theirs = Group(name="g"), Lock(name="l"), Lock(name="l", client=other)
     held: list[bool] = []
 
@@ -231,7 +233,7 @@ def test_lock_that_a_predicate_takes_is_waited_for_beyond_the_time_of_the_look(c
     assert held == [True]
 
 
-def test_kazoos_party_and_ours_are_one(client: Client, observer: Observer) -> None:
+def test_kazoo_party_of_the_same_path_is_the_same_group(client: Client, observer: Observer) -> None:
     group = Group(name="g", layout="kazoo")
     party = Party(observer.kazoo, group.path, "theirs")
     me = group.join("ours")
@@ -244,7 +246,7 @@ def test_kazoos_party_and_ours_are_one(client: Client, observer: Observer) -> No
     party.leave()
 
 
-def test_costs(client: Client, other: Client) -> None:
+def test_costs_of_a_group(client: Client, other: Client) -> None:
     group, seen = Group(name="g"), Group(name="g", client=other)
     group.join()
     assert group.wait_for(lambda: len(group) == 1, PATIENCE)
@@ -269,7 +271,7 @@ def requests(client: Client) -> int:
     return sum(client.statistics().requests.values())
 
 
-def test_what_cannot_be_is_refused(client: Client) -> None:
+def test_invalid_arguments_and_calls_in_the_wrong_state_raise(client: Client) -> None:
     with pytest.raises(ConfigurationError, match="layout='curator'"):
         Group(name="g", layout="curator")
     group = Group(name="g")
@@ -281,6 +283,6 @@ def test_what_cannot_be_is_refused(client: Client) -> None:
         Group(name="g", layout="kazoo").join(1)
 
 
-def test_travels_by_name_with_its_layout(client: Client) -> None:
+def test_pickled_group_has_the_same_name_and_layout(client: Client) -> None:
     group = pickle.loads(pickle.dumps(Group(name="g", layout="kazoo")))
     assert (group.name, group._layout) == ("g", "kazoo")

@@ -1,4 +1,4 @@
-"""What the threads of one process do at the same time goes together: requests counted, and each one's own error."""
+"""Group commit: concurrent calls of a process share requests, and each gets its own error."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from helpers.timing import PATIENCE, UNIT, eventually
 from helpers.worker_processes import Running, credentials, expire, results
 
 import distsync
-from distsync._protocols import group_commit as ferry_protocol
+from distsync._protocols import group_commit
 from distsync._protocols.steps import Connected, Delete
 from distsync._wire.codes import OpCode
 from distsync.errors import ClientClosedError, LockLostError, PayloadTooLargeError
@@ -28,8 +28,8 @@ MANY = 40
 
 @pytest.fixture(autouse=True)
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As long as the tests hold the first one up."""
-    monkeypatch.setattr(ferry_protocol, "PATIENCE_S", 10 * PATIENCE)
+    """Make queued calls wait for as long as the tests block the first one."""
+    monkeypatch.setattr(group_commit, "PATIENCE_S", 10 * PATIENCE)
 
 
 @pytest.fixture
@@ -41,13 +41,13 @@ def proxied(make_client: Callable[..., Any], proxy: Proxy) -> Iterator[Any]:
 
 
 @contextmanager
-def piled(client: Any, proxy: Proxy, ferry: Any, calls: list[Callable[[], object]]) -> Iterator[list[Running]]:
-    """The first call is on its way, and waits for its answer; the others wait behind it."""
+def queued(client: Any, proxy: Proxy, committer: Any, calls: list[Callable[[], object]]) -> Iterator[list[Running]]:
+    """Send the first call and block its reply; queue the others behind it."""
     proxy.blackhole()
     running = []
     for number, call in enumerate(calls):
         running.append(Running(call))
-        eventually(lambda number=number: not ferry().idle and len(ferry().waiting) == number)
+        eventually(lambda number=number: not committer().idle and len(committer().waiting) == number)
     yield running
     proxy.heal()
 
@@ -72,10 +72,10 @@ def at_signal(number: int, handler: Callable[[], object]) -> Iterator[None]:
         signal.signal(number, before)
 
 
-def test_signal_handler_may_put_while_its_thread_waits_for_its_own_put(
+def test_signal_handler_may_put_while_its_thread_is_blocked_in_a_put(
     proxied: Any, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ferry_protocol, "PATIENCE_S", UNIT)
+    monkeypatch.setattr(group_commit, "PATIENCE_S", UNIT)
     queue = SimpleQueue[str](name="s", client=proxied)
     queue.put("first")
     with at_signal(signal.SIGUSR1, lambda: queue.put("in the handler")):
@@ -92,28 +92,28 @@ def test_signal_handler_may_put_while_its_thread_waits_for_its_own_put(
     assert sorted(queue.get() for _ in range(3)) == ["first", "in the handler", "outside"]
 
 
-def test_surplus_task_done_in_a_batch_whose_reply_is_lost_is_reported_once(
+def test_excess_task_done_in_a_batch_whose_reply_is_lost_raises_once(
     proxied: Any, make_client: Callable[..., Any], proxy: Proxy
 ) -> None:
     queue, theirs = queue_of(proxied), Queue[int](name="q", client=make_client())
     queue.task_done()
     queue.put_many(range(4))
     assert len(queue.get_many(4)) == 4
-    with piled(proxied, proxy, lambda: queue._core.dones, [queue.task_done] * 4) as running:
+    with queued(proxied, proxy, lambda: queue._core.dones, [queue.task_done] * 4) as running:
         theirs.task_done()
         first = proxy.drop_next_reply(OpCode.MULTI)
     assert first.wait(PATIENCE)
     second = proxy.drop_next_reply(OpCode.MULTI)
-    told = [remote.catch(one.result) for one in running]
-    assert sorted(str(each) for each in told) == ["None"] * 3 + ["ValueError"]
+    outcomes = [remote.catch(one.result) for one in running]
+    assert sorted(str(each) for each in outcomes) == ["None"] * 3 + ["ValueError"]
     assert second.is_set()
     theirs.join()
 
 
-def test_puts_that_pile_up_behind_one_in_flight_go_as_one_request(proxied: Any, proxy: Proxy) -> None:
+def test_puts_queued_behind_one_in_flight_are_sent_as_one_request(proxied: Any, proxy: Proxy) -> None:
     queue = queue_of(proxied)
     before = requests(proxied)
-    with piled(proxied, proxy, lambda: queue._core.puts, [lambda n=n: queue.put(n) for n in range(MANY)]) as running:
+    with queued(proxied, proxy, lambda: queue._core.puts, [lambda n=n: queue.put(n) for n in range(MANY)]) as running:
         pass
     results(running)
     assert requests(proxied) - before == 2
@@ -121,7 +121,7 @@ def test_puts_that_pile_up_behind_one_in_flight_go_as_one_request(proxied: Any, 
     assert queue.unfinished_tasks == MANY + 1
 
 
-def test_puts_of_one_thread_go_at_once_and_cost_one_request_each(proxied: Any) -> None:
+def test_sequential_puts_of_one_thread_cost_one_request_each(proxied: Any) -> None:
     queue = queue_of(proxied)
     before = requests(proxied)
     for number in range(5):
@@ -129,27 +129,27 @@ def test_puts_of_one_thread_go_at_once_and_cost_one_request_each(proxied: Any) -
     assert requests(proxied) - before == 5
 
 
-def test_pile_that_is_longer_than_a_batch_goes_as_several(proxied: Any, proxy: Proxy) -> None:
+def test_queued_puts_that_exceed_a_batch_are_sent_in_several_requests(proxied: Any, proxy: Proxy) -> None:
     queue = queue_of(proxied)
     before = requests(proxied)
     large = "x" * 400_000
-    with piled(proxied, proxy, lambda: queue._core.puts, [lambda: queue.put(large) for _ in range(6)]) as running:
+    with queued(proxied, proxy, lambda: queue._core.puts, [lambda: queue.put(large) for _ in range(6)]) as running:
         pass
     results(running)
     assert requests(proxied) - before == 1 + 3  # two at a time
     assert [len(queue.get()) for _ in range(6)] == [400_000] * 6
 
 
-def test_item_that_is_too_large_fails_its_own_put_only(proxied: Any, proxy: Proxy) -> None:
+def test_oversized_item_fails_only_its_own_put(proxied: Any, proxy: Proxy) -> None:
     queue = queue_of(proxied)
-    with piled(proxied, proxy, lambda: queue._core.puts, [lambda n=n: queue.put(n) for n in range(3)]) as running:
+    with queued(proxied, proxy, lambda: queue._core.puts, [lambda n=n: queue.put(n) for n in range(3)]) as running:
         with pytest.raises(PayloadTooLargeError):
             queue.put("x" * 2_000_000)
     results(running)
     assert queue.qsize() == 3
 
 
-def test_full_queue_refuses_one_put_and_takes_the_others(client: Any) -> None:
+def test_concurrent_put_nowait_never_exceed_the_bound(client: Any) -> None:
     queue = queue_of(client, maxsize=2)
     putting = [Running(queue.put_nowait, number) for number in range(5)]
     outcomes = []
@@ -162,10 +162,10 @@ def test_full_queue_refuses_one_put_and_takes_the_others(client: Any) -> None:
     assert queue.qsize() == outcomes.count(None)
 
 
-def test_shutdown_reaches_each_put_of_the_pile(proxied: Any, proxy: Proxy, make_client: Callable[..., Any]) -> None:
+def test_shutdown_raises_in_each_queued_put(proxied: Any, proxy: Proxy, make_client: Callable[..., Any]) -> None:
     queue = queue_of(proxied)
     calls = [lambda n=n: queue.put(n) for n in range(4)]
-    with piled(proxied, proxy, lambda: queue._core.puts, calls) as running:  # type: ignore[arg-type]
+    with queued(proxied, proxy, lambda: queue._core.puts, calls) as running:  # type: ignore[arg-type]
         Queue(name="q", client=make_client()).shutdown()
     for one in running:
         with pytest.raises(ShutDown):
@@ -173,7 +173,7 @@ def test_shutdown_reaches_each_put_of_the_pile(proxied: Any, proxy: Proxy, make_
     assert queue.qsize() == 0
 
 
-def test_put_that_is_interrupted_before_it_left_is_not_made_and_the_others_are(proxied: Any, proxy: Proxy) -> None:
+def test_put_interrupted_before_it_was_sent_has_no_effect_and_the_others_succeed(proxied: Any, proxy: Proxy) -> None:
     queue = queue_of(proxied)
     threads: dict[int, int] = {}
 
@@ -182,7 +182,7 @@ def test_put_that_is_interrupted_before_it_left_is_not_made_and_the_others_are(p
         queue.put(number)
 
     calls = [lambda n=n: put(n) for n in range(4)]
-    with piled(proxied, proxy, lambda: queue._core.puts, calls) as running:  # type: ignore[arg-type]
+    with queued(proxied, proxy, lambda: queue._core.puts, calls) as running:  # type: ignore[arg-type]
         proxied.interrupt(threads[2], KeyboardInterrupt())
         with pytest.raises(KeyboardInterrupt):
             running[2].result()
@@ -190,9 +190,9 @@ def test_put_that_is_interrupted_before_it_left_is_not_made_and_the_others_are(p
     assert sorted(queue.get() for _ in range(3)) == [0, 1, 3]
 
 
-def test_put_with_a_deadline_goes_alone(proxied: Any, proxy: Proxy) -> None:
+def test_put_with_a_timeout_is_not_batched(proxied: Any, proxy: Proxy) -> None:
     queue = queue_of(proxied)
-    with piled(proxied, proxy, lambda: queue._core.puts, [lambda n=n: queue.put(n) for n in range(2)]) as running:
+    with queued(proxied, proxy, lambda: queue._core.puts, [lambda n=n: queue.put(n) for n in range(2)]) as running:
         timely = Running(queue.put, "timely", True, 60.0)
         nowait = Running(queue.put_nowait, "now")
         eventually(lambda: proxied.statistics().requests["Multi"] >= 4)
@@ -207,21 +207,21 @@ def test_put_with_a_deadline_goes_alone(proxied: Any, proxy: Proxy) -> None:
     assert queue.qsize() >= 3
 
 
-def test_client_that_closes_ends_the_pile(proxied: Any, proxy: Proxy) -> None:
+def test_closing_the_client_raises_in_each_queued_put(proxied: Any, proxy: Proxy) -> None:
     queue = queue_of(proxied)
     calls = [lambda n=n: queue.put(n) for n in range(4)]
     session = credentials(proxied)
-    with piled(proxied, proxy, lambda: queue._core.puts, calls) as running:  # type: ignore[arg-type]
+    with queued(proxied, proxy, lambda: queue._core.puts, calls) as running:  # type: ignore[arg-type]
         proxied.close()
     for one in running:
         with pytest.raises(ClientClosedError):
             one.result()
-    expire(session)  # the server has not heard that it is closed
+    expire(session)  # the server was not informed that the session is closed
 
 
-def test_reply_to_the_pile_that_is_lost_neither_loses_nor_doubles_an_item(proxied: Any, proxy: Proxy) -> None:
+def test_lost_reply_to_a_batch_of_puts_neither_loses_nor_duplicates_an_item(proxied: Any, proxy: Proxy) -> None:
     queue = queue_of(proxied)
-    with piled(proxied, proxy, lambda: queue._core.puts, [lambda n=n: queue.put(n) for n in range(10)]) as running:
+    with queued(proxied, proxy, lambda: queue._core.puts, [lambda n=n: queue.put(n) for n in range(10)]) as running:
         first = proxy.drop_next_reply(14)
     first.wait()
     second = proxy.drop_next_reply(14)
@@ -232,13 +232,13 @@ def test_reply_to_the_pile_that_is_lost_neither_loses_nor_doubles_an_item(proxie
     assert queue.qsize() == 0
 
 
-def test_task_dones_that_pile_up_go_as_one_request(proxied: Any, proxy: Proxy) -> None:
+def test_task_dones_queued_behind_one_in_flight_are_sent_as_one_request(proxied: Any, proxy: Proxy) -> None:
     queue = queue_of(proxied)
     queue.task_done()
     queue.put_many(range(10))
     assert len(queue.get_many(10)) == 10
     before = requests(proxied)
-    with piled(proxied, proxy, lambda: queue._core.dones, [queue.task_done] * 10) as running:
+    with queued(proxied, proxy, lambda: queue._core.dones, [queue.task_done] * 10) as running:
         pass
     results(running)
     assert requests(proxied) - before == 2
@@ -247,19 +247,19 @@ def test_task_dones_that_pile_up_go_as_one_request(proxied: Any, proxy: Proxy) -
         queue.task_done()
 
 
-def test_claimed_items_that_are_done_at_once_go_as_one_request_and_a_lost_one_fails_alone(
+def test_concurrent_dones_of_deliveries_share_a_request_and_a_lost_claim_fails_only_its_own(
     proxied: Any, proxy: Proxy, make_client: Callable[..., Any]
 ) -> None:
     queue: Any = distsync.JoinableQueue(name="j", client=proxied)
     queue.put_many(range(6))
     deliveries = [queue.claim() for _ in range(6)]
     before = requests(proxied)
-    with piled(proxied, proxy, lambda: queue._claims.endings, [each.done for each in deliveries[:3]]) as running:
+    with queued(proxied, proxy, lambda: queue._claims.endings, [each.done for each in deliveries[:3]]) as running:
         pass
     results(running)
     assert requests(proxied) - before == 2
     make_client().run(ask(Delete(deliveries[4]._claimed.path)))
-    with piled(proxied, proxy, lambda: queue._claims.endings, [each.done for each in deliveries[3:]]) as running:
+    with queued(proxied, proxy, lambda: queue._claims.endings, [each.done for each in deliveries[3:]]) as running:
         pass
     running[0].result()
     with pytest.raises(LockLostError):

@@ -1,4 +1,4 @@
-"""One Ctrl-C, wherever it strikes in a call, leaves nothing held that the caller does not know of."""
+"""An interrupt at any line of a call leaves nothing held without the caller's knowledge."""
 
 from __future__ import annotations
 
@@ -38,14 +38,16 @@ from distsync.multiprocessing import Value
 from distsync.queue import Empty
 
 STEP = int(os.environ.get("DISTSYNC_STRIKES_STEP", "7"))
-"""Each seventh place: all of them take minutes."""
+"""Interrupt only at each n-th place: all of them take minutes."""
 
 UNAVOIDABLE = "__exit__, call"
-"""No line of ours runs before the first instruction of a method. The Condition of the stdlib has that hole too."""
+"""No line of distsync runs before the first instruction of a method. The standard library's Condition
+has the same gap.
+"""
 
 MakeClient = Callable[..., Client]
 
-# An interrupt may come before the first line of a protocol.
+# An interrupt may hit before the first line of a protocol.
 pytestmark = [
     pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning"),
     pytest.mark.timeout(300),  # hundreds of interrupts, each of which may cost some round trips
@@ -54,7 +56,7 @@ pytestmark = [
 
 @pytest.mark.slow_on("zookeeper")
 @pytest.mark.parametrize("kind", [Lock, RLock, Semaphore])
-def test_interrupted_with_block_leaves_it_free(kind: Any, client: Client, make_client: MakeClient) -> None:
+def test_interrupted_with_block_leaves_the_object_free(kind: Any, client: Client, make_client: MakeClient) -> None:
     ours, theirs = kind(name="x"), kind(name="x", client=make_client())
 
     def use() -> None:
@@ -73,12 +75,10 @@ def test_interrupted_with_block_leaves_it_free(kind: Any, client: Client, make_c
 
 
 @pytest.mark.slow_on("zookeeper")
-def test_requested_cached_lock_is_evicted_even_if_its_release_is_interrupted(
-    client: Client, make_client: MakeClient
-) -> None:
+def test_interrupted_use_of_a_contended_cached_lock_leaves_it_free(client: Client, make_client: MakeClient) -> None:
     ours, theirs = Lock(name="x", linger=60.0), Lock(name="x", linger=0, client=make_client())
 
-    def is_kept() -> bool:
+    def is_cached() -> bool:
         with ours:
             pass
         return ours._core.cached is not None
@@ -93,9 +93,9 @@ def test_requested_cached_lock_is_evicted_even_if_its_release_is_interrupted(
             ours.release()
         assert theirs.acquire(timeout=PATIENCE), f"not free after an interrupt at {where}"
         theirs.release()
-        eventually(is_kept)
+        eventually(is_cached)
 
-    eventually(is_kept)
+    eventually(is_cached)
     assert strikes(use, check, STEP) > 100
     with theirs:
         pass
@@ -103,8 +103,12 @@ def test_requested_cached_lock_is_evicted_even_if_its_release_is_interrupted(
 
 @pytest.mark.slow("interrupts every line")
 @pytest.mark.parametrize("kind", [Lock, RLock, SharedLock])
-def test_who_takes_it_again_after_an_interrupt_has_it(kind: Any, client: Client, make_client: MakeClient) -> None:
-    """What the interrupted release does in the background is not for the holding that comes after it."""
+def test_acquire_after_an_interrupted_call_is_not_undone_by_its_cleanup(
+    kind: Any, client: Client, make_client: MakeClient
+) -> None:
+    """The background clean-up of the interrupted call must not release the lock that was acquired
+    after it.
+    """
     shared = kind is SharedLock
     made, other = kind(name="x"), kind(name="x", client=make_client())
     ours, theirs = (made.reader, other.writer) if shared else (made, other)
@@ -120,9 +124,9 @@ def test_who_takes_it_again_after_an_interrupt_has_it(kind: Any, client: Client,
             with ours:
                 if theirs.acquire(timeout=UNIT / 2):
                     theirs.release()
-                    assert shared, f"two have it after an interrupt at {where}"
+                    assert shared, f"two holders after an interrupt at {where}"
                     assert not ours.held
-        # a reader whose first acquire was interrupted may lose the second one, and is notified
+        # a reader whose first acquire was interrupted may lose the second one, which raises
         except LockLostError:
             assert shared
 
@@ -131,7 +135,7 @@ def test_who_takes_it_again_after_an_interrupt_has_it(kind: Any, client: Client,
 
 
 @pytest.mark.slow("interrupts every line")
-def test_interrupted_wait_leaves_no_waiter_and_no_lock(client: Client, make_client: MakeClient) -> None:
+def test_interrupted_condition_wait_leaves_no_waiter_and_no_held_lock(client: Client, make_client: MakeClient) -> None:
     ours, theirs = Condition(name="c"), Condition(name="c", client=make_client())
 
     def use() -> None:
@@ -156,10 +160,10 @@ def waiters_of(condition: Condition) -> int:
 @pytest.mark.slow("interrupts every line")
 @pytest.mark.parametrize("linger", ["0", "1"])
 @pytest.mark.parametrize("kind", [Condition, Value])
-def test_interrupted_end_of_a_block_leaves_the_lock_below_it_free(
+def test_interrupted_exit_of_a_block_leaves_the_underlying_lock_free(
     kind: Any, linger: str, make_client: MakeClient
 ) -> None:
-    """Each place: there are few between such a block and its lock."""
+    """Interrupt at each place: there are few between such a block and its lock."""
     arguments = {Condition: (), Value: ("i", 0)}[kind]
     ours, theirs = (kind(*arguments, name="x", client=make_client(linger=linger)) for _ in range(2))
     which, where = 0, ""
@@ -175,7 +179,7 @@ def test_interrupted_end_of_a_block_leaves_the_lock_below_it_free(
 
 
 @pytest.mark.slow("interrupts every line")
-def test_interrupted_end_of_a_block_of_a_double_barrier_leaves_nobody_inside(
+def test_interrupted_exit_of_a_double_barrier_block_leaves_no_member_inside(
     client: Client,
 ) -> None:
     ours = DoubleBarrier(1, name="d")
@@ -187,7 +191,7 @@ def test_interrupted_end_of_a_block_of_a_double_barrier_leaves_nobody_inside(
         where = Strike(which).during(lambda: ours.__exit__(None, None, None))
         if which == 1:  # its own first instruction
             ours.leave()
-        eventually(lambda: inside(ours) == 0, f"one is left inside after an interrupt at {where}")
+        eventually(lambda: inside(ours) == 0, f"a member is left inside after an interrupt at {where}")
     assert which > 50
 
 
@@ -202,13 +206,13 @@ def claimed(name: str) -> tuple[Any, Callable[[], object], str]:
     return delivery, delivery.done, f"{queue.path}/claims"
 
 
-def shared_out(name: str) -> tuple[Any, Callable[[], object], str]:
+def partitioned(name: str) -> tuple[Any, Callable[[], object], str]:
     partitioner = Partitioner(["a", "b"], name=name).__enter__()
     assert partitioner.wait_for(lambda: len(partitioner.shares) == 2, PATIENCE)
     return partitioner, partitioner.leave, partitioner.path
 
 
-def taking_part(name: str) -> tuple[Any, Callable[[], object], str]:
+def participating(name: str) -> tuple[Any, Callable[[], object], str]:
     order = Transaction(["x"], "peers", name=name)
     site = order.participant("x")
     order.begin()
@@ -217,49 +221,47 @@ def taking_part(name: str) -> tuple[Any, Callable[[], object], str]:
 
 
 @pytest.mark.slow("interrupts every line")
-@pytest.mark.parametrize("begin", [claimed, shared_out, taking_part])
-def test_interrupted_end_of_a_block_leaves_nothing_of_what_was_taken_in_it(
-    begin: Any, client: Client, observer: Observer
-) -> None:
+@pytest.mark.parametrize("begin", [claimed, partitioned, participating])
+def test_interrupted_exit_of_a_block_leaves_no_ephemeral_znode(begin: Any, client: Client, observer: Observer) -> None:
     which, where = 0, ""
     while where is not None:
         which += 1 if which < 30 else STEP
-        block, by_hand, path = begin(f"x{which}")
-        assert standing(observer, path)
+        block, end, path = begin(f"x{which}")
+        assert ephemerals(observer, path)
         where = Strike(which).during(lambda: block.__exit__(None, None, None))  # noqa: B023
         if which == 1:  # its own first instruction
-            by_hand()
+            end()
         eventually(
-            lambda: not standing(observer, path),  # noqa: B023
-            f"{path}: something is left after an interrupt at {where}",
+            lambda: not ephemerals(observer, path),  # noqa: B023
+            f"{path}: a znode is left after an interrupt at {where}",
         )
     assert which > 30
 
 
 @pytest.mark.parametrize("make", [Group, partial(Partitioner, ["a", "b"])], ids=["Group", "Partitioner"])
-def test_interrupt_when_it_has_joined_leaves_no_member(
+def test_interrupt_right_after_a_join_leaves_no_member(
     make: Any, client: Client, observer: Observer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ours, real = make(name="x"), SharedObject._run
 
-    def strike(named: SharedObject, *args: Any) -> Any:
+    def run_and_interrupt(named: SharedObject, *args: Any) -> Any:
         real(named, *args)
-        assert standing(observer, ours.path)
+        assert ephemerals(observer, ours.path)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(SharedObject, "_run", strike)
+        patched.setattr(SharedObject, "_run", run_and_interrupt)
         with pytest.raises(KeyboardInterrupt):
             ours.join()
-    eventually(lambda: not standing(observer, ours.path), "a member is left")
+    eventually(lambda: not ephemerals(observer, ours.path), "a member is left")
 
 
-def standing(observer: Observer, path: str) -> list[str]:
-    """The ephemeral znodes below it."""
+def ephemerals(observer: Observer, path: str) -> list[str]:
+    """Return the ephemeral znodes below a path."""
     return [each for each, owner in observer.tree(path).items() if owner]
 
 
-def test_wait_that_is_refused_leaves_no_waiter(client: Client, make_client: MakeClient) -> None:
+def test_condition_wait_with_an_invalid_timeout_leaves_no_waiter(client: Client, make_client: MakeClient) -> None:
     condition = Condition(name="c")
     with condition:
         for wrong, error in (("x", TypeError), (1e20, OverflowError)):
@@ -270,9 +272,7 @@ def test_wait_that_is_refused_leaves_no_waiter(client: Client, make_client: Make
 
 @pytest.mark.slow("interrupts every line")
 @pytest.mark.parametrize(("linger", "places"), [(0.0, 50), (1.0, 10)])
-def test_thread_of_the_process_gets_a_lock_whose_release_is_interrupted(
-    client: Client, linger: float, places: int
-) -> None:
+def test_local_waiter_acquires_a_lock_whose_release_is_interrupted(client: Client, linger: float, places: int) -> None:
     lock = Lock(name="x", linger=linger)
 
     def take() -> None:
@@ -293,16 +293,14 @@ def test_thread_of_the_process_gets_a_lock_whose_release_is_interrupted(
 
 
 class EndOfCall(Strike):
-    """At the ``which``-th call of what ends each of our calls: it has its result already."""
+    """Interrupt at the ``which``-th call of ``_finish_call``, when the call already has its result."""
 
     def __call__(self, frame: FrameType, event: str, arg: Any) -> None:
         if event == "call" and frame.f_code.co_name == "_finish_call":
             super().__call__(frame, event, arg)
 
 
-def test_interrupt_in_the_last_line_of_a_call_leaves_no_item_with_nobody(
-    client: Client, make_client: MakeClient
-) -> None:
+def test_interrupt_at_the_end_of_a_get_or_task_done_loses_no_item(client: Client, make_client: MakeClient) -> None:
     ours, theirs = JoinableQueue(name="j"), JoinableQueue(name="j", client=make_client())
     theirs.put("item")
     for which in range(1, 7):
@@ -313,13 +311,15 @@ def test_interrupt_in_the_last_line_of_a_call_leaves_no_item_with_nobody(
         theirs.put("item")
 
 
-def shared_strikes(server_kind: str, action: Callable[[], object], check: Callable[[str], object], step: int) -> int:
-    """Half of the places on each server: they are the client's own."""
+def strikes_split_by_server(
+    server_kind: str, action: Callable[[], object], check: Callable[[str], object], step: int
+) -> int:
+    """Interrupt at half of the places on each server: they are in the client's own code."""
     return strikes(action, check, 2 * step, 1 + step * (server_kind == "zookeeper"))
 
 
 @pytest.mark.slow("interrupts every line")
-def test_interrupt_leaves_no_item_that_was_claimed_ahead_with_nobody(
+def test_interrupt_loses_no_prefetched_item(
     client: Client, make_client: MakeClient, monkeypatch: pytest.MonkeyPatch, server_kind: str
 ) -> None:
     monkeypatch.setattr(joinable_protocol, "AHEAD_S", UNIT)
@@ -337,11 +337,11 @@ def test_interrupt_leaves_no_item_that_was_claimed_ahead_with_nobody(
         theirs.put_many("abc")
 
     theirs.put_many("abc")
-    assert shared_strikes(server_kind, use, check, 2 * STEP) > 100
+    assert strikes_split_by_server(server_kind, use, check, 2 * STEP) > 100
 
 
 def unfinished(queue: JoinableQueue[Any]) -> int:
-    """How many items were put and are not done; what nobody has is done now."""
+    """Return the number of items that were put and are not done, after ending one that is unclaimed."""
     with suppress(Empty):
         queue.claim(block=False).done()
     znodes = queue._claims.znodes
@@ -350,7 +350,9 @@ def unfinished(queue: JoinableQueue[Any]) -> int:
 
 
 @pytest.mark.slow("interrupts every line")
-def test_interrupted_work_is_done_or_comes_again(client: Client, make_client: MakeClient, server_kind: str) -> None:
+def test_item_of_an_interrupted_worker_is_done_or_redelivered(
+    client: Client, make_client: MakeClient, server_kind: str
+) -> None:
     ours, theirs = JoinableQueue(name="j"), JoinableQueue(name="j", client=make_client())
 
     def use() -> None:
@@ -366,4 +368,4 @@ def test_interrupted_work_is_done_or_comes_again(client: Client, make_client: Ma
     theirs.put("item")
     use()
     theirs.put("item")
-    assert shared_strikes(server_kind, use, check, STEP) > 100
+    assert strikes_split_by_server(server_kind, use, check, STEP) > 100

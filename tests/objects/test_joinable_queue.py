@@ -1,6 +1,4 @@
-"""JoinableQueue between threads, clients and processes: a consumer has an item until it is done, or
-its session ends.
-"""
+"""JoinableQueue between processes: items that an exited consumer has not done are redelivered."""
 
 from __future__ import annotations
 
@@ -42,8 +40,8 @@ def claims(queue: Any, observer: Observer) -> int:
     return len(observer.tree(f"{queue.path}/claims"))
 
 
-def kept(queue: Any, observer: Observer) -> list[str]:
-    """Return what is left of items."""
+def item_znodes(queue: Any, observer: Observer) -> list[str]:
+    """Return the znodes of items, claims, keys and delayed items."""
     parts = ("/claims/", "/keys/", "/delayed/", "/i_")
     return [path for path in observer.tree(queue.path) if any(part in path for part in parts)]
 
@@ -51,7 +49,9 @@ def kept(queue: Any, observer: Observer) -> list[str]:
 # ---- claims
 
 
-def test_items_are_done_by_task_done_and_join_ends_then(queue: Any, peers: list[Peer], observer: Observer) -> None:
+def test_join_returns_when_task_done_was_called_for_all_items(
+    queue: Any, peers: list[Peer], observer: Observer
+) -> None:
     queue.put_many(range(4))
     joining = Running(queue.join)
     assert [peer.do(queue.get) for peer in peers] == [0, 1, 2]
@@ -63,7 +63,7 @@ def test_items_are_done_by_task_done_and_join_ends_then(queue: Any, peers: list[
     assert (queue.qsize(), queue.unfinished_tasks) == (0, 1)
     queue.task_done()
     joining.result()
-    eventually(lambda: not kept(queue, observer))
+    eventually(lambda: not item_znodes(queue, observer))
     assert peers[0].do(remote.catch, queue.task_done) == "ValueError"
 
 
@@ -86,7 +86,7 @@ def test_item_of_a_killed_worker_is_redelivered_before_all_others(
 
 
 @pytest.mark.slow_on("zookeeper")
-def test_waiting_worker_gets_what_a_dead_one_had(queue: Any, peer: Peer, make_mortal: Callable[..., Peer]) -> None:
+def test_waiting_worker_gets_the_item_of_a_killed_one(queue: Any, peer: Peer, make_mortal: Callable[..., Peer]) -> None:
     mortal = make_mortal()
     queue.put("it")
     mortal.do(queue.get)
@@ -97,7 +97,7 @@ def test_waiting_worker_gets_what_a_dead_one_had(queue: Any, peer: Peer, make_mo
     queue.join()
 
 
-def test_worker_that_lost_its_item_to_another_learns_it_and_does_no_harm(
+def test_task_done_for_an_item_redelivered_to_another_worker_raises_and_changes_nothing(
     queue: Any, make_client: MakeClient, observer: Observer
 ) -> None:
     other = JoinableQueue[str](name="q", client=make_client())
@@ -112,10 +112,12 @@ def test_worker_that_lost_its_item_to_another_learns_it_and_does_no_harm(
     assert other.unfinished_tasks == 1
     other.task_done()
     queue.join()
-    eventually(lambda: not kept(queue, observer))
+    eventually(lambda: not item_znodes(queue, observer))
 
 
-def test_worker_that_lost_its_claim_only_may_still_be_done_with_the_item(queue: Any, observer: Observer) -> None:
+def test_delivery_whose_claim_expired_can_be_done_while_no_other_worker_has_the_item(
+    queue: Any, observer: Observer
+) -> None:
     queue.put("it")
     delivery = queue.claim()
     expire(queue.client)
@@ -123,10 +125,10 @@ def test_worker_that_lost_its_claim_only_may_still_be_done_with_the_item(queue: 
     eventually(lambda: claims(queue, observer) == 0)
     delivery.done()
     queue.join()
-    assert not kept(queue, observer)
+    assert not item_znodes(queue, observer)
 
 
-def test_task_done_is_for_the_thread_s_own_item_or_the_one_that_is_named(queue: Any) -> None:
+def test_task_done_ends_the_named_item_or_one_of_the_calling_thread_first(queue: Any) -> None:
     queue.put_many("abcd")
     assert queue.get() == "a"
     assert Running(queue.get).result() == "b"
@@ -142,32 +144,32 @@ def test_task_done_is_for_the_thread_s_own_item_or_the_one_that_is_named(queue: 
         queue.task_done("x")
 
 
-class Watched(Delivery[Any]):
-    """An attribute whose first read triggers something."""
+class HookedDelivery(Delivery[Any]):
+    """A delivery that runs a function when one of its attributes is first read."""
 
-    _happens: list[Callable[[], Any]]
+    _hooks: list[Callable[[], Any]]
 
-    def _look(self, attribute: str) -> Any:
-        while self._happens:
-            self._happens.pop()()
+    def _read(self, attribute: str) -> Any:
+        while self._hooks:
+            self._hooks.pop()()
         return vars(self)[attribute]
 
-    _owner = property(lambda self: self._look("_owner"))  # type: ignore[assignment]
-    item = property(lambda self: self._look("item"))  # type: ignore[assignment]
-    _claimed = property(lambda self: self._look("_claimed"))  # type: ignore[assignment]
+    _owner = property(lambda self: self._read("_owner"))  # type: ignore[assignment]
+    item = property(lambda self: self._read("item"))  # type: ignore[assignment]
+    _claimed = property(lambda self: self._read("_claimed"))  # type: ignore[assignment]
 
 
-def watched(delivery: Any, happens: Callable[[], Any]) -> Any:
-    """Wrap ``delivery`` so that another thread acts when it is read."""
-    vars(delivery)["_happens"] = [lambda: Running(happens).result()]
-    delivery.__class__ = Watched
+def hooked(delivery: Any, hook: Callable[[], Any]) -> Any:
+    """Make ``delivery`` run a function in another thread when one of its attributes is first read."""
+    vars(delivery)["_hooks"] = [lambda: Running(hook).result()]
+    delivery.__class__ = HookedDelivery
     return delivery
 
 
-def test_get_without_an_item_does_not_affect_items_of_other_threads(queue: Any) -> None:
+def test_get_that_finds_no_item_is_unaffected_by_a_done_in_another_thread(queue: Any) -> None:
     queue.put_many("abc")
     first, second, third = (Running(queue.claim).result() for _ in "abc")
-    watched(second, first.done)
+    hooked(second, first.done)
     with pytest.raises(Empty):
         queue.get(block=False)
     assert (first.held, second.held, third.held) == (False, True, True)
@@ -177,11 +179,11 @@ def test_get_without_an_item_does_not_affect_items_of_other_threads(queue: Any) 
     queue.join()
 
 
-def test_task_done_ends_the_threads_own_item_while_others_end_theirs(queue: Any) -> None:
+def test_task_done_ends_the_threads_own_item_despite_a_concurrent_done(queue: Any) -> None:
     queue.put_many("abc")
     first, second = (Running(queue.claim).result() for _ in "ab")
     third = queue.claim()
-    watched(second, first.done)
+    hooked(second, first.done)
     queue.task_done()
     assert (first.held, second.held, third.held) == (False, True, False)
     second.done()
@@ -189,13 +191,13 @@ def test_task_done_ends_the_threads_own_item_while_others_end_theirs(queue: Any)
 
 
 @pytest.mark.parametrize("named", [(), ("a",)])
-def test_threads_that_choose_the_same_item_end_two(queue: Any, named: tuple[str, ...]) -> None:
+def test_concurrent_task_done_or_nack_of_two_threads_end_two_deliveries(queue: Any, named: tuple[str, ...]) -> None:
     queue.put_many("aaaa")
     first, second, third, fourth = (queue.claim() for _ in range(4))
-    watched(second, first.done)
+    hooked(second, first.done)
     queue.task_done(*named)
     assert queue._open() == [third, fourth]
-    watched(fourth, third.done)
+    hooked(fourth, third.done)
     queue.nack(*named)
     assert not queue._open()
     assert (queue.qsize(), queue.unfinished_tasks) == (1, 1)
@@ -203,7 +205,7 @@ def test_threads_that_choose_the_same_item_end_two(queue: Any, named: tuple[str,
         second.done()
 
 
-def test_delivery_is_done_at_the_end_of_its_block_and_given_back_if_that_fails(queue: Any) -> None:
+def test_with_block_ends_a_delivery_or_requeues_it_if_the_block_raises(queue: Any) -> None:
     queue.put("it")
     with pytest.raises(LookupError), queue.claim():
         raise LookupError
@@ -215,7 +217,9 @@ def test_delivery_is_done_at_the_end_of_its_block_and_given_back_if_that_fails(q
 
 
 @pytest.mark.slow_on("zookeeper")
-def test_many_workers_do_each_item_once(queue: Any, peers: list[Peer], make_mortal: Callable[..., Peer]) -> None:
+def test_each_item_is_done_once_although_a_worker_is_killed(
+    queue: Any, peers: list[Peer], make_mortal: Callable[..., Peer]
+) -> None:
     queue.put_many(range(60))
     mortal = make_mortal()
     for _ in range(3):
@@ -228,13 +232,13 @@ def test_many_workers_do_each_item_once(queue: Any, peers: list[Peer], make_mort
     assert sorted(item for peer in peers for item in peer.result()) == [*range(60)]
 
 
-# ---- what others do to it
+# ---- changes by other programs
 
 
-def test_item_without_a_label_holds_up_nobody(queue: Any, observer: Observer) -> None:
-    """As another program writes it; and what is no item at all is a dead letter."""
+def test_items_written_by_other_programs_block_no_others(queue: Any, observer: Observer) -> None:
+    """An item without a label is delivered; data that are no item become a dead letter."""
     queue.put_many(["a", "b", "c", "d"])
-    paths = sorted(path for path in kept(queue, observer) if "/i_" in path)
+    paths = sorted(path for path in item_znodes(queue, observer) if "/i_" in path)
     wrong = (queue.client.codec.encode("theirs", queue.path), b'["x", 5]\nabc', b"[" * 100_000)
     for path, data in zip(paths, wrong, strict=False):
         observer.kazoo.set(path, data)
@@ -250,7 +254,7 @@ def test_item_without_a_label_holds_up_nobody(queue: Any, observer: Observer) ->
 
 
 @pytest.mark.parametrize("folder", ["claims", "delayed", "keys", "clock"])
-def test_deleted_folder_is_created_again(queue: Any, observer: Observer, folder: str) -> None:
+def test_deleted_child_znode_of_the_queue_is_recreated(queue: Any, observer: Observer, folder: str) -> None:
     queue.put_many(["a", "b"])
     delivery = queue.claim()
     observer.kazoo.delete(f"{queue.path}/{folder}", recursive=True)
@@ -262,37 +266,37 @@ def test_deleted_folder_is_created_again(queue: Any, observer: Observer, folder:
     queue.join()
 
 
-# ---- claimed ahead
+# ---- prefetched items
 
 
 @pytest.fixture
-def hasty(client: Client) -> JoinableQueue[Any]:
+def prefetching(client: Client) -> JoinableQueue[Any]:
     return JoinableQueue(name="q", prefetch=9)
 
 
-def test_items_claimed_ahead_cost_no_request(client: Client, hasty: Any, no_guards: None) -> None:
-    hasty.put_many(range(30))
-    hasty.get()
+def test_prefetched_items_cost_no_request(client: Client, prefetching: Any, no_guards: None) -> None:
+    prefetching.put_many(range(30))
+    prefetching.get()
     with counted(client) as cost:
-        assert [hasty.get() for _ in range(9)] == list(range(1, 10))
+        assert [prefetching.get() for _ in range(9)] == list(range(1, 10))
     assert cost.requests == 0
     with counted(client) as cost:
-        assert hasty.get() == 10
+        assert prefetching.get() == 10
     assert (cost.requests, cost.round_trips) == (4 + 10 + 1, 3)
-    assert hasty.get_many(50) == list(range(11, 20))
+    assert prefetching.get_many(50) == list(range(11, 20))
     for _ in range(20):
-        hasty.task_done()
-    assert hasty.qsize() == 10
+        prefetching.task_done()
+    assert prefetching.qsize() == 10
 
 
 @pytest.mark.slow_on("zookeeper")
-def test_items_claimed_ahead_by_a_killed_worker_are_redelivered_in_order(
-    hasty: Any, make_mortal: Callable[..., Peer], observer: Observer
+def test_prefetched_items_of_a_killed_process_are_redelivered_in_order(
+    prefetching: Any, make_mortal: Callable[..., Peer], observer: Observer
 ) -> None:
-    hasty.put_many(range(12))
+    prefetching.put_many(range(12))
     mortal = make_mortal()
-    assert mortal.do(hasty.get) == 0
-    assert (hasty.qsize(), claims(hasty, observer)) == (2, 10)
+    assert mortal.do(prefetching.get) == 0
+    assert (prefetching.qsize(), claims(prefetching, observer)) == (2, 10)
     mortal.kill()
     plain = JoinableQueue[int](name="q")
     eventually(lambda: plain.qsize() == 12)
@@ -302,49 +306,49 @@ def test_items_claimed_ahead_by_a_killed_worker_are_redelivered_in_order(
         plain.task_done()
 
 
-def test_items_claimed_ahead_that_nobody_asks_for_go_back(
-    hasty: Any, peer: Peer, monkeypatch: pytest.MonkeyPatch
+def test_prefetched_items_that_are_not_requested_return_to_the_queue(
+    prefetching: Any, peer: Peer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(joinable_protocol, "AHEAD_S", 4 * UNIT)
     plain = JoinableQueue[int](name="q")
-    hasty.put_many(range(4))
-    assert hasty.get() == 0
+    prefetching.put_many(range(4))
+    assert prefetching.get() == 0
     peer.start(plain.get)
     assert peer.result() == 1
-    eventually(lambda: hasty.qsize() == 2)
-    delivery = hasty.claim()
+    eventually(lambda: prefetching.qsize() == 2)
+    delivery = prefetching.claim()
     assert (delivery.item, delivery.deliveries) == (2, 1)
     for _ in (0, 2):
-        hasty.task_done()
+        prefetching.task_done()
     peer.do(plain.task_done)
-    assert hasty.get() == 3
-    hasty.task_done()
-    hasty.join()
+    assert prefetching.get() == 3
+    prefetching.task_done()
+    prefetching.join()
 
 
-def test_item_that_was_delivered_before_comes_alone(hasty: Any, observer: Observer) -> None:
-    """It may be what kills its workers, and must not count as delivered when another one did."""
+def test_redelivered_item_is_claimed_without_prefetching_others(prefetching: Any, observer: Observer) -> None:
+    """It may be what kills its workers, and items prefetched with it must not count as delivered."""
     plain = JoinableQueue[str](name="q")
     plain.put_many("abcd")
     plain.claim().nack()
-    assert (hasty.get(), claims(hasty, observer)) == ("a", 1)
-    assert (hasty.get(), claims(hasty, observer)) == ("b", 4)
-    hasty.task_done("a")
+    assert (prefetching.get(), claims(prefetching, observer)) == ("a", 1)
+    assert (prefetching.get(), claims(prefetching, observer)) == ("b", 4)
+    prefetching.task_done("a")
     for item in "bcd":
-        assert item == "b" or hasty.get() == item
-        hasty.task_done(item)
+        assert item == "b" or prefetching.get() == item
+        prefetching.task_done(item)
 
 
-def test_threads_of_a_process_share_what_was_claimed_ahead(client: Client, hasty: Any) -> None:
-    getters = [Running(hasty.get) for _ in range(3)]
+def test_threads_of_a_process_share_prefetched_items(client: Client, prefetching: Any) -> None:
+    getters = [Running(prefetching.get) for _ in range(3)]
     eventually(lambda: waiting_calls(client))
-    hasty.put_many("abc")
+    prefetching.put_many("abc")
     assert sorted(getter.result() for getter in getters) == ["a", "b", "c"]
     for _ in "abc":
-        hasty.task_done()
+        prefetching.task_done()
 
 
-def test_wrong_prefetch_is_refused(client: Client) -> None:
+def test_invalid_prefetch_is_refused_and_a_valid_one_is_pickled(client: Client) -> None:
     for wrong, error in ((-1, ValueError), (100, ValueError), (1.5, TypeError), (True, TypeError)):
         with pytest.raises(error, match="prefetch"):
             JoinableQueue(prefetch=wrong)  # type: ignore[arg-type]
@@ -353,10 +357,10 @@ def test_wrong_prefetch_is_refused(client: Client) -> None:
     assert pickle.loads(pickle.dumps(JoinableQueue(name="q", prefetch=3))).prefetch == 3
 
 
-# ---- again, later, never
+# ---- redelivery, delays, dead letters and keys
 
 
-def test_limit_of_deliveries_is_that_of_the_object_that_claims(client: Client, make_client: MakeClient) -> None:
+def test_max_deliveries_of_the_claiming_object_applies(client: Client, make_client: MakeClient) -> None:
     strict, lax = JoinableQueue[str](max_deliveries=1, name="q"), JoinableQueue[str](name="q")
     theirs = JoinableQueue[str](name="q", client=make_client())
     theirs.put("bad")
@@ -372,7 +376,7 @@ def test_limit_of_deliveries_is_that_of_the_object_that_claims(client: Client, m
     claimed.done()
 
 
-def test_item_given_back_is_first_again_and_counts(queue: Any) -> None:
+def test_nacked_item_is_redelivered_first_with_a_higher_count(queue: Any) -> None:
     queue.put_many("ab")
     for count in (1, 2, 3):
         delivery = queue.claim()
@@ -383,7 +387,7 @@ def test_item_given_back_is_first_again_and_counts(queue: Any) -> None:
     queue.task_done()
 
 
-def test_item_given_back_a_hundred_times_keeps_its_place_and_its_name(queue: Any, observer: Observer) -> None:
+def test_item_nacked_a_hundred_times_keeps_its_position_and_its_name(queue: Any, observer: Observer) -> None:
     queue.put_many("ab")
     before = sorted(observer.kazoo.get_children(f"{queue.path}/items/0000000000"))
     for _ in range(100):
@@ -394,7 +398,7 @@ def test_item_given_back_a_hundred_times_keeps_its_place_and_its_name(queue: Any
     delivery.done()
 
 
-def test_item_delivered_too_often_is_a_dead_letter(client: Client, peer: Peer, observer: Observer) -> None:
+def test_item_that_exceeds_max_deliveries_becomes_a_dead_letter(client: Client, peer: Peer, observer: Observer) -> None:
     queue = JoinableQueue[str](0, 2, name="q")
     queue.put("bad", key="k")
     queue.put("good")
@@ -415,7 +419,9 @@ def test_item_delivered_too_often_is_a_dead_letter(client: Client, peer: Peer, o
 
 
 @pytest.mark.slow_on("zookeeper")
-def test_item_that_kills_its_workers_becomes_a_dead_letter(client: Client, make_mortal: Callable[..., Peer]) -> None:
+def test_item_whose_worker_was_killed_at_the_last_delivery_becomes_a_dead_letter(
+    client: Client, make_mortal: Callable[..., Peer]
+) -> None:
     queue = JoinableQueue[str](0, 1, name="q")
     queue.put("poison")
     mortal = make_mortal()
@@ -430,7 +436,7 @@ def test_item_that_kills_its_workers_becomes_a_dead_letter(client: Client, make_
 
 
 @pytest.mark.slow_on("zookeeper")
-def test_delayed_items_come_when_they_are_due_and_first_then(queue: Any, peer: Peer) -> None:
+def test_delayed_items_are_delivered_first_once_they_are_due(queue: Any, peer: Peer) -> None:
     queue.put("tomorrow", delay=86_400)
     queue.put("now")
     assert queue.get() == "now"
@@ -459,7 +465,7 @@ def test_delayed_items_come_when_they_are_due_and_first_then(queue: Any, peer: P
     queue.join()
 
 
-def test_item_of_a_key_is_put_once_until_it_is_done(queue: Any, peer: Peer) -> None:
+def test_put_with_the_key_of_an_unfinished_item_is_ignored(queue: Any, peer: Peer) -> None:
     assert queue.put(1, key="a/b")
     assert not peer.do(remote.put_keyed, queue, 2, "a/b")
     assert queue.put(3, key="other")
@@ -473,10 +479,10 @@ def test_item_of_a_key_is_put_once_until_it_is_done(queue: Any, peer: Peer) -> N
     queue.join()
 
 
-# ---- as other queues
+# ---- bounds, shutdown and arguments
 
 
-def test_bound_counts_what_nobody_has(client: Client, peer: Peer) -> None:
+def test_maxsize_counts_only_unclaimed_items(client: Client, peer: Peer) -> None:
     queue = JoinableQueue[int](2, name="q")
     queue.put(1)
     queue.put(2)
@@ -493,8 +499,10 @@ def test_bound_counts_what_nobody_has(client: Client, peer: Peer) -> None:
     queue.join()
 
 
-def test_put_behind_one_that_is_in_sleeps_when_an_item_comes_back(client: Client, other: Client) -> None:
-    """There are more than may be then, and nobody ahead of it waits."""
+def test_blocked_put_does_not_poll_while_a_nack_exceeds_the_bound(client: Client, other: Client) -> None:
+    """After the nack the queue holds more items than its bound, and no other put waits ahead of this
+    one.
+    """
     ours, theirs = JoinableQueue[str](1, name="q"), JoinableQueue[str](1, name="q", client=other)
     ours.put("first")
     second = Running(theirs.put, "second")
@@ -507,14 +515,14 @@ def test_put_behind_one_that_is_in_sleeps_when_an_item_comes_back(client: Client
     with counted(other) as cost:
         for _ in range(20):
             other.sync()
-    assert cost.requests <= 20 + 10  # it looks at the crowd, and watches it
+    assert cost.requests <= 20 + 10  # it reads the number of items and watches it
     for item in ("first", "second", "third"):
         assert ours.get() == item
         ours.task_done()
     third.result()
 
 
-def test_shutdown_ends_workers_when_all_is_done(queue: Any, peer: Peer) -> None:
+def test_shutdown_ends_waiting_workers_when_all_items_are_done(queue: Any, peer: Peer) -> None:
     queue.put("it")
     peer.start(remote.catch, queue.get)
     assert peer.result() == "'it'"
@@ -528,7 +536,7 @@ def test_shutdown_ends_workers_when_all_is_done(queue: Any, peer: Peer) -> None:
     assert waiting.result() == "ShutDown"
 
 
-def test_immediate_shutdown_throws_away_what_nobody_has(queue: Any) -> None:
+def test_immediate_shutdown_discards_unclaimed_items(queue: Any) -> None:
     queue.put_many(range(5))
     queue.put("later", delay=3600, key="k")
     assert queue.get() == 0
@@ -540,7 +548,7 @@ def test_immediate_shutdown_throws_away_what_nobody_has(queue: Any) -> None:
         queue.get()
 
 
-def test_wrong_arguments_are_refused_at_the_call(client: Client, queue: Any) -> None:
+def test_invalid_arguments_are_refused_at_the_call(client: Client, queue: Any) -> None:
     for most, error in ((-1, ValueError), ("2", TypeError), (True, TypeError)):
         with pytest.raises(error):
             JoinableQueue(0, most, name="x")
@@ -560,7 +568,7 @@ def test_wrong_arguments_are_refused_at_the_call(client: Client, queue: Any) -> 
     assert queue.empty()
 
 
-def test_item_that_is_refused_is_a_dead_letter(make_client: MakeClient) -> None:
+def test_unsigned_item_becomes_a_dead_letter(make_client: MakeClient) -> None:
     signed, plain = make_client(authkey=b"secret"), make_client()
     JoinableQueue[str](name="q", client=plain).put("unsigned")
     queue = JoinableQueue[str](name="q", client=signed)
@@ -574,13 +582,13 @@ def test_item_that_is_refused_is_a_dead_letter(make_client: MakeClient) -> None:
         assert letter.item == "unsigned"
 
 
-def test_it_travels_by_name(queue: Any) -> None:
+def test_pickled_queue_has_the_same_name_and_limits(queue: Any) -> None:
     again = pickle.loads(pickle.dumps(JoinableQueue(5, 3, name="q")))
     assert (again.name, again.maxsize, again.max_deliveries) == ("q", 5, 3)
 
 
-def test_end_that_is_refused_keeps_the_delivery(client: Client) -> None:
-    """A thread of distsync's own must not wait: nothing was sent."""
+def test_delivery_whose_done_is_refused_stays_claimed(client: Client) -> None:
+    """Blocking calls are refused in distsync's own threads, before anything is sent."""
     queue = JoinableQueue[int](name="q")
     queue.put(1)
     delivery = queue.claim()

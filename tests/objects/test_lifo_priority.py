@@ -1,4 +1,4 @@
-"""LifoQueue and PriorityQueue between threads, clients and processes."""
+"""LifoQueue and PriorityQueue shared by threads, clients and processes."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ def queue(request: pytest.FixtureRequest, client: Client) -> Any:
     return request.param(name="q")
 
 
-def test_last_in_is_first_out_over_processes(client: Client, peers: list[Peer]) -> None:
-    pile = LifoQueue[int](name="q")
+def test_lifo_queue_returns_the_last_item_first_across_processes(client: Client, peers: list[Peer]) -> None:
+    stack = LifoQueue[int](name="q")
     for number, peer in enumerate(peers):
-        peer.do(pile.put, number)
-    assert pile.get() == 2
-    pile.put(9)
-    assert [peer.do(pile.get) for peer in peers] == [9, 1, 0]
-    assert pile.empty()
+        peer.do(stack.put, number)
+    assert stack.get() == 2
+    stack.put(9)
+    assert [peer.do(stack.get) for peer in peers] == [9, 1, 0]
+    assert stack.empty()
 
 
-def test_least_comes_first_over_processes(client: Client, peers: list[Peer]) -> None:
+def test_priority_queue_returns_the_smallest_item_first_across_processes(client: Client, peers: list[Peer]) -> None:
     tasks = PriorityQueue[tuple[int, str]](name="q")
     for number, peer in zip((2, 3, 1), peers, strict=True):
         peer.do(tasks.put, (number, "peer"))
@@ -50,7 +50,7 @@ def test_least_comes_first_over_processes(client: Client, peers: list[Peer]) -> 
     assert [tasks.get(), tasks.get()] == [(-1, "late"), (3, "peer")]
 
 
-def test_equal_ones_come_in_the_order_of_their_puts(client: Client) -> None:
+def test_equal_items_of_a_priority_queue_are_returned_in_fifo_order(client: Client) -> None:
     tasks = PriorityQueue[int](name="q")
     for item in (True, 1, 1.0, 0, False, 0.0):
         tasks.put(item)
@@ -75,7 +75,7 @@ items = st.one_of(
 @pytest.mark.slow_on("zookeeper")
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(items=items, gets=st.lists(st.booleans(), max_size=16))
-def test_priority_queue_gives_what_a_heap_gives(client: Client, items: list[Any], gets: list[bool]) -> None:
+def test_priority_queue_returns_items_in_the_order_of_heapq(client: Client, items: list[Any], gets: list[bool]) -> None:
     tasks, heap = PriorityQueue[Any](name=uuid.uuid4().hex), []
     for item in items:
         tasks.put(item)
@@ -87,7 +87,7 @@ def test_priority_queue_gives_what_a_heap_gives(client: Client, items: list[Any]
     assert tasks.empty()
 
 
-def test_items_that_do_not_compare_are_an_error_of_the_get_and_stay(client: Client) -> None:
+def test_get_of_incomparable_items_raises_and_removes_none(client: Client) -> None:
     tasks = PriorityQueue[Any](name="q")
     tasks.put((1, "a"))
     tasks.put((1, 2))
@@ -109,7 +109,7 @@ def test_threads_and_processes_get_each_item_once(queue: Any, peers: list[Peer])
     assert Counter(item for items in got for item in items) == dict.fromkeys(range(60), 1)
 
 
-def test_getters_wait_in_the_order_of_their_coming(queue: Any, peers: list[Peer], observer: Observer) -> None:
+def test_waiting_getters_are_served_in_fifo_order(queue: Any, peers: list[Peer], observer: Observer) -> None:
     for count, peer in enumerate(peers, 1):
         peer.start(queue.get)
         eventually(lambda: len(observer.tree(f"{queue.path}/getters")) == count)  # noqa: B023
@@ -118,8 +118,8 @@ def test_getters_wait_in_the_order_of_their_coming(queue: Any, peers: list[Peer]
         assert peer.result() == number
 
 
-def test_bound_holds_and_what_is_over_it_is_not_got(client: Client, make_client: MakeClient) -> None:
-    """A blocked put has not put yet: its item is neither the last one nor the least one so far."""
+def test_get_ignores_the_item_of_a_put_that_the_bound_blocks(client: Client, make_client: MakeClient) -> None:
+    """A blocked put has not taken effect: its item is neither the last nor the smallest one yet."""
     for kind, name in ((LifoQueue, "l"), (PriorityQueue, "p")):
         ours, theirs = kind(2, name=name), kind(2, name=name, client=make_client())
         ours.put(5)
@@ -134,7 +134,7 @@ def test_bound_holds_and_what_is_over_it_is_not_got(client: Client, make_client:
 
 
 @pytest.mark.parametrize("immediate", [False, True])
-def test_shutdown_wakes_who_waits(queue: Any, peer: Peer, observer: Observer, immediate: bool) -> None:
+def test_shutdown_raises_in_a_waiting_getter(queue: Any, peer: Peer, observer: Observer, immediate: bool) -> None:
     peer.start(remote.catch, queue.get)
     eventually(lambda: observer.tree(f"{queue.path}/getters"))
     queue.shutdown(immediate)
@@ -143,7 +143,7 @@ def test_shutdown_wakes_who_waits(queue: Any, peer: Peer, observer: Observer, im
         queue.put(1)
 
 
-def test_task_done_and_join_count_over_processes(queue: Any, peer: Peer) -> None:
+def test_join_waits_for_the_task_done_of_another_process(queue: Any, peer: Peer) -> None:
     queue.put(1)
     joining = Running(queue.join)
     assert peer.do(queue.get) == 1
@@ -152,22 +152,24 @@ def test_task_done_and_join_count_over_processes(queue: Any, peer: Peer) -> None
     joining.result()
 
 
-def test_get_is_empty_at_once_and_in_time(queue: Any) -> None:
+def test_get_from_an_empty_queue_raises_empty_at_once_or_on_timeout(queue: Any) -> None:
     for block, timeout in [(False, None), (True, 0), (True, 1e-5), (True, UNIT)]:
         with pytest.raises(Empty):
             queue.get(block, timeout)
 
 
-def test_threads_put_and_get_at_once(queue: Any) -> None:
+def test_concurrent_puts_and_gets_of_threads_lose_no_item(queue: Any) -> None:
     start = threading.Barrier(4)
 
-    def work(who: int) -> list[int]:
+    def work(worker: int) -> list[int]:
         start.wait()
         got = []
         for number in range(15):
-            queue.put(100 * who + number)
+            queue.put(100 * worker + number)
             got.append(queue.get(timeout=PATIENCE))
         return got
 
-    got = results([Running(work, who) for who in range(4)], 3 * PATIENCE)
-    assert sorted(item for items in got for item in items) == [100 * who + n for who in range(4) for n in range(15)]
+    got = results([Running(work, worker) for worker in range(4)], 3 * PATIENCE)
+    assert sorted(item for items in got for item in items) == [
+        100 * worker + n for worker in range(4) for n in range(15)
+    ]

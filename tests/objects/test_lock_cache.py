@@ -1,4 +1,4 @@
-"""Cached locks: re-acquiring costs nothing, and other contenders are served at once."""
+"""Cached locks: acquiring one again costs no request, and contenders elsewhere get it at once."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from distsync.errors import LockLostError, NotHeldError
 pytestmark = pytest.mark.usefixtures("no_guards")
 
 LONG = 1000.0
-"""Seconds: it is not kept too short to be seen."""
+"""Seconds: no cached lock expires during a test."""
 
 
 class Counted:
-    """What a client sent, and what events it had, while the block ran."""
+    """Count the requests and events of a client during a block."""
 
     def __init__(self, client: Client) -> None:
         self.client = client
@@ -48,7 +48,7 @@ MakeClient = Callable[..., Client]
 
 @pytest.fixture(autouse=True)
 def closed(client: Client, other: Client) -> Iterator[None]:
-    """Close the clients, which evicts their cached locks."""
+    """Close the clients, which releases their cached locks."""
     yield
     client.close()
     other.close()
@@ -61,8 +61,8 @@ def writer(**options: Any) -> Any:
 KINDS = pytest.mark.parametrize("kind", [Lock, RLock, writer])
 
 
-def keeping(kind: Any, client: Client) -> Any:
-    """A lock that is kept, and watched."""
+def cached_lock(kind: Any, client: Client) -> Any:
+    """Return a lock that is cached, and watched for contenders."""
     lock = kind(name="k", client=client, linger=LONG)
     with lock:
         pass
@@ -71,14 +71,14 @@ def keeping(kind: Any, client: Client) -> Any:
 
 
 def is_watched(lock: Any) -> bool:
-    """Return whether the background thread would notice another contender."""
+    """Return whether the client would learn of a new contender."""
     link = lock.client._core.link
     return any(key[0] == "children" for key in link.watches._signals)
 
 
 @KINDS
-def test_lock_taken_again_while_it_is_kept_costs_nothing(kind: Any, client: Client) -> None:
-    lock = keeping(kind, client)
+def test_acquire_of_a_cached_lock_costs_nothing(kind: Any, client: Client) -> None:
+    lock = cached_lock(kind, client)
     with Counted(client) as cost:
         for _ in range(1000):
             with lock:
@@ -88,12 +88,12 @@ def test_lock_taken_again_while_it_is_kept_costs_nothing(kind: Any, client: Clie
 
 
 @KINDS
-def test_lock_that_is_kept_costs_2_to_acquire_1_to_watch_and_1_when_it_goes(kind: Any, client: Client) -> None:
+def test_cached_lock_costs_2_requests_to_acquire_1_to_watch_and_1_to_evict(kind: Any, client: Client) -> None:
     with kind(name="k", client=client):
         pass
     eventually(lambda: not children(client, kind(name="k", client=client)))
     with Counted(client) as cost:
-        lock = keeping(kind, client)
+        lock = cached_lock(kind, client)
     assert cost.requests == 3
     with Counted(client) as cost:
         client.run(lock._core.evict(lock._core.cached))
@@ -106,7 +106,7 @@ def children(client: Client, lock: Any) -> list[str]:
     return [path for path, _ in client.run(contenders(lock.path))]
 
 
-def test_cached_lock_is_evicted_after_its_time(client: Client, observer: Observer) -> None:
+def test_cached_lock_is_evicted_after_its_linger_time(client: Client, observer: Observer) -> None:
     lock = Lock(name="k", linger=UNIT)
     with lock:
         pass
@@ -116,30 +116,30 @@ def test_cached_lock_is_evicted_after_its_time(client: Client, observer: Observe
 
 
 @KINDS
-def test_waiter_in_another_process_gets_a_kept_lock_at_once(kind: Any, client: Client, other: Client) -> None:
-    ours, theirs = keeping(kind, client), kind(name="k", client=other)
+def test_waiter_of_another_client_acquires_a_cached_lock_at_once(kind: Any, client: Client, other: Client) -> None:
+    ours, theirs = cached_lock(kind, client), kind(name="k", client=other)
     assert theirs.acquire()
     assert not ours.acquire(blocking=False)
     theirs.release()
 
 
 @KINDS
-@pytest.mark.parametrize("how", [{"blocking": False}, {"timeout": 1e-5}, {"timeout": 4 * UNIT}])
-def test_who_must_not_wait_gets_a_lock_that_is_only_kept(
-    kind: Any, how: dict[str, Any], client: Client, other: Client
+@pytest.mark.parametrize("options", [{"blocking": False}, {"timeout": 1e-5}, {"timeout": 4 * UNIT}])
+def test_non_blocking_or_short_acquire_gets_a_lock_that_is_only_cached(
+    kind: Any, options: dict[str, Any], client: Client, other: Client
 ) -> None:
-    ours, theirs = keeping(kind, client), kind(name="k", client=other)
-    assert theirs.acquire(**how)
+    ours, theirs = cached_lock(kind, client), kind(name="k", client=other)
+    assert theirs.acquire(**options)
     assert not ours.acquire(blocking=False)
     theirs.release()
     with ours:
-        assert not theirs.acquire(**how)
+        assert not theirs.acquire(**options)
 
 
 @KINDS
-def test_lock_that_is_only_kept_is_not_locked_and_nobody_holds_it(kind: Any, client: Client, other: Client) -> None:
+def test_lock_that_is_only_cached_is_reported_as_free(kind: Any, client: Client, other: Client) -> None:
     for look in ("locked", "holders", "revoke")[kind is RLock :]:
-        ours, theirs = keeping(kind, client), kind(name="k", client=other)
+        ours, theirs = cached_lock(kind, client), kind(name="k", client=other)
         if look == "revoke":
             with pytest.raises(NotHeldError):
                 theirs.revoke()
@@ -150,10 +150,10 @@ def test_lock_that_is_only_kept_is_not_locked_and_nobody_holds_it(kind: Any, cli
 
 
 @KINDS
-def test_token_stays_the_same_in_a_process_and_grows_from_process_to_process(
+def test_fencing_token_is_constant_while_cached_and_grows_from_client_to_client(
     kind: Any, client: Client, other: Client
 ) -> None:
-    ours, theirs = keeping(kind, client), kind(name="k", client=other, linger=LONG)
+    ours, theirs = cached_lock(kind, client), kind(name="k", client=other, linger=LONG)
     tokens = []
     for lock in (ours, ours, theirs, theirs, ours):
         with lock:
@@ -163,10 +163,10 @@ def test_token_stays_the_same_in_a_process_and_grows_from_process_to_process(
     assert tokens[3] < tokens[4]
 
 
-def test_transaction_of_a_holding_that_is_over_is_refused_though_the_lock_is_kept(
+def test_transaction_of_an_earlier_acquire_is_refused_although_the_lock_is_cached(
     client: Client, namespace: str
 ) -> None:
-    lock = keeping(Lock, client)
+    lock = cached_lock(Lock, client)
     with lock:
         late = lock.transaction()
         late.create(f"{namespace}/guarded")
@@ -178,11 +178,11 @@ def test_transaction_of_a_holding_that_is_over_is_refused_though_the_lock_is_kep
         later.commit()
 
 
-def test_cached_lock_whose_znode_was_deleted_is_acquired_again_without_a_report(
+def test_cached_lock_whose_znode_was_deleted_is_acquired_again_without_a_loss_callback(
     client: Client, observer: Observer
 ) -> None:
-    told: list[Any] = []
-    lock = Lock(name="k", linger=LONG, on_lost=told.append)
+    losses: list[Any] = []
+    lock = Lock(name="k", linger=LONG, on_lost=losses.append)
     with lock:
         before = lock.fencing_token
     eventually(lambda: is_watched(lock))
@@ -190,20 +190,18 @@ def test_cached_lock_whose_znode_was_deleted_is_acquired_again_without_a_report(
     eventually(lambda: lock._core.cached is None or lock._core.cached.loss.fired)
     with lock:
         assert lock.fencing_token > before
-    assert told == []
+    assert losses == []
 
 
-def test_child_of_a_fork_has_no_kept_lock_and_its_parent_has(client: Client) -> None:
-    lock = keeping(Lock, client)
+def test_forked_child_does_not_inherit_a_cached_lock(client: Client) -> None:
+    lock = cached_lock(Lock, client)
     read, write = os.pipe()
     pid = os.fork()
     if pid == 0:
-        os.write(
-            write, b"kept" if lock._fast_path is not None and lock._fast_path.acquire_from_cache([]) else b"not kept"
-        )
+        os.write(write, b"cached" if lock._quick is not None and lock._quick.acquire_from_cache([]) else b"not cached")
         os._exit(0)
     os.waitpid(pid, 0)
-    assert os.read(read, 100) == b"not kept"
+    assert os.read(read, 100) == b"not cached"
     os.close(read)
     os.close(write)
     with Counted(client) as cost, lock:
@@ -211,8 +209,8 @@ def test_child_of_a_fork_has_no_kept_lock_and_its_parent_has(client: Client) -> 
     assert cost.requests == 0
 
 
-def test_lock_is_not_taken_again_when_its_lease_has_run_out(client: Client) -> None:
-    lock = keeping(Lock, client)
+def test_cached_lock_is_not_reused_after_its_lease_has_expired(client: Client) -> None:
+    lock = cached_lock(Lock, client)
     with lock:
         before = lock.fencing_token
     client._core.lease.proven_at = float("-inf")  # type: ignore[union-attr]
@@ -220,29 +218,31 @@ def test_lock_is_not_taken_again_when_its_lease_has_run_out(client: Client) -> N
         assert lock.fencing_token > before
 
 
-def test_suspended_process_sees_the_new_holder_of_its_cached_lock(client: Client, other: Client) -> None:
-    """It believes that it keeps it, for a moment; its session has ended, and its lease has run out."""
-    ours = keeping(Lock, client)
-    kept = ours._core.cached
-    assert kept is not None
+def test_locked_is_true_for_a_stale_cached_lock_that_another_client_holds(client: Client, other: Client) -> None:
+    """As after a pause of the process: the lock still counts as cached, but session and lease have
+    ended.
+    """
+    ours = cached_lock(Lock, client)
+    cached = ours._core.cached
+    assert cached is not None
     with Lock(name="k", client=other):
         eventually(lambda: ours._core.cached is None)
-        ours._core.cached, kept.cache = kept, CacheState(LONG, idle=True)
+        ours._core.cached, cached.cache = cached, CacheState(LONG, idle=True)
         client._core.lease.proven_at = float("-inf")  # type: ignore[union-attr]
         assert ours.locked()
         ours._core.cached = None
 
 
-def test_closed_client_keeps_nothing(make_client: MakeClient, observer: Observer) -> None:
+def test_closing_a_client_releases_its_cached_lock(make_client: MakeClient, observer: Observer) -> None:
     client = make_client()
-    lock = keeping(Lock, client)
+    lock = cached_lock(Lock, client)
     client.close()
     eventually(lambda: not observer.ephemerals(lock.path))
 
 
 @pytest.mark.parametrize("kind", [Lock, RLock])
-def test_threads_of_a_process_share_a_kept_lock_without_a_request(kind: Any, client: Client) -> None:
-    lock, counter, threads = keeping(kind, client), [0], 4
+def test_threads_of_a_process_share_a_cached_lock_without_a_request(kind: Any, client: Client) -> None:
+    lock, counter, threads = cached_lock(kind, client), [0], 4
 
     def use() -> None:
         for _ in range(200):
@@ -256,8 +256,10 @@ def test_threads_of_a_process_share_a_kept_lock_without_a_request(kind: Any, cli
     assert cost.requests == 0
 
 
-def test_waiter_of_another_process_is_served_while_threads_continue(client: Client, other: Client) -> None:
-    ours, theirs, over = keeping(Lock, client), Lock(name="k", client=other), threading.Event()
+def test_waiter_of_another_client_acquires_a_cached_lock_despite_busy_local_threads(
+    client: Client, other: Client
+) -> None:
+    ours, theirs, over = cached_lock(Lock, client), Lock(name="k", client=other), threading.Event()
 
     def use() -> None:
         while not over.is_set():
@@ -275,7 +277,7 @@ def test_waiter_of_another_process_is_served_while_threads_continue(client: Clie
         one.result()
 
 
-def test_notifier_elsewhere_does_not_find_the_lock_of_a_condition_kept(client: Client, other: Client) -> None:
+def test_notifier_of_another_client_can_acquire_the_lock_of_a_waiting_condition(client: Client, other: Client) -> None:
     ours, theirs = Condition(name="c"), Condition(name="c", client=other)
 
     def wait() -> bool:
@@ -289,8 +291,8 @@ def test_notifier_elsewhere_does_not_find_the_lock_of_a_condition_kept(client: C
     assert waiting.result()
 
 
-def test_kazoo_contender_gets_a_kept_lock(client: Client, observer: Observer) -> None:
-    lock = keeping(Lock, client)
+def test_kazoo_contender_acquires_a_cached_lock(client: Client, observer: Observer) -> None:
+    lock = cached_lock(Lock, client)
     foreign = observer.kazoo.Lock(lock.path, extra_lock_patterns=["-lock-"])
     assert foreign.acquire(timeout=200 * UNIT)
     assert not lock.acquire(blocking=False)
@@ -300,12 +302,12 @@ def test_kazoo_contender_gets_a_kept_lock(client: Client, observer: Observer) ->
 
 
 @pytest.mark.parametrize("linger", [-1, "x", float("nan"), True])
-def test_keep_that_is_no_time_is_refused(linger: Any) -> None:
+def test_invalid_linger_is_refused(linger: Any) -> None:
     with pytest.raises(ValueError, match="linger"):
         Lock(name="k", linger=linger)
 
 
-def test_keep_of_the_client_counts_where_the_lock_has_none(make_client: MakeClient) -> None:
+def test_linger_of_the_client_applies_to_locks_without_their_own(make_client: MakeClient) -> None:
     client = make_client(linger=0)
     assert (Lock(name="a", client=client).linger, Lock(name="a", client=client, linger=3).linger) == (0.0, 3.0)
     lock = Lock(name="a", client=client)
@@ -317,23 +319,23 @@ def test_keep_of_the_client_counts_where_the_lock_has_none(make_client: MakeClie
 # ---- readers
 
 
-def reading(client: Client) -> Any:
-    """A reader that is kept, and watched."""
-    return keeping(lambda **given: SharedLock(**given).reader, client)
+def cached_reader(client: Client) -> Any:
+    """Return a reader that is cached, and watched for contenders."""
+    return cached_lock(lambda **given: SharedLock(**given).reader, client)
 
 
-def readers_of(makes: MakeClient, count: int) -> list[Any]:
-    return [reading(makes()) for _ in range(count)]
+def cached_readers(makes: MakeClient, count: int) -> list[Any]:
+    return [cached_reader(makes()) for _ in range(count)]
 
 
 def close(readers: list[Any]) -> None:
-    """Close the clients, which evicts their cached locks."""
+    """Close the readers' clients, which releases their cached locks."""
     for reader in readers:
         reader.client.close()
 
 
-def test_reader_taken_again_while_it_is_kept_costs_nothing(client: Client) -> None:
-    reader = reading(client)
+def test_acquire_of_a_cached_reader_costs_nothing(client: Client) -> None:
+    reader = cached_reader(client)
     with Counted(client) as cost:
         for _ in range(1000):
             with reader, reader:
@@ -342,19 +344,19 @@ def test_reader_taken_again_while_it_is_kept_costs_nothing(client: Client) -> No
     assert not reader.held
 
 
-def test_reader_that_is_kept_costs_2_to_acquire_1_to_watch_and_1_when_it_goes(client: Client) -> None:
+def test_cached_reader_costs_2_requests_to_acquire_1_to_watch_and_1_to_evict(client: Client) -> None:
     with SharedLock(name="k", client=client, linger=0).reader:
         pass
     with Counted(client) as cost:
-        reader = reading(client)
+        reader = cached_reader(client)
     assert cost.requests == 3
     with Counted(client) as cost:
         client.run(reader._core.evict(reader._core.cached))
     assert cost.requests == 1
 
 
-def test_threads_that_read_share_what_is_kept_without_a_request(client: Client) -> None:
-    reader = reading(client)
+def test_threads_of_a_process_share_a_cached_reader_without_a_request(client: Client) -> None:
+    reader = cached_reader(client)
 
     def use() -> None:
         for _ in range(200):
@@ -367,7 +369,7 @@ def test_threads_that_read_share_what_is_kept_without_a_request(client: Client) 
     assert cost.requests == 0
 
 
-def test_cached_reader_is_evicted_after_its_time(client: Client, observer: Observer) -> None:
+def test_cached_reader_is_evicted_after_its_linger_time(client: Client, observer: Observer) -> None:
     reader = SharedLock(name="k", linger=UNIT).reader
     with reader:
         pass
@@ -376,21 +378,21 @@ def test_cached_reader_is_evicted_after_its_time(client: Client, observer: Obser
         assert reader.held
 
 
-def listed(client: Client) -> int:
-    """How often it has listed the line."""
+def lists_sent(client: Client) -> int:
+    """Return how often the client has listed the queue."""
     return sent(client, "Children")
 
 
-def two_reading(client: Client, other: Client) -> tuple[Any, Any]:
-    """They are kept beside each other, and the first one has seen the second."""
-    ours, before = reading(client), listed(client)
-    theirs = reading(other)
-    eventually(lambda: listed(client) == before + 1)
+def two_cached_readers(client: Client, other: Client) -> tuple[Any, Any]:
+    """Return two readers that are cached at the same time, after the first one has seen the second."""
+    ours, before = cached_reader(client), lists_sent(client)
+    theirs = cached_reader(other)
+    eventually(lambda: lists_sent(client) == before + 1)
     return ours, theirs
 
 
-def test_readers_of_two_processes_are_kept_beside_each_other(client: Client, other: Client) -> None:
-    ours, theirs = two_reading(client, other)
+def test_readers_of_two_clients_are_cached_at_the_same_time(client: Client, other: Client) -> None:
+    ours, theirs = two_cached_readers(client, other)
     with Counted(client) as cost, Counted(other) as costs:
         for _ in range(100):
             with ours, theirs:
@@ -398,46 +400,50 @@ def test_readers_of_two_processes_are_kept_beside_each_other(client: Client, oth
     assert (cost.requests, costs.requests) == (0, 0)
 
 
-def test_idle_reader_goes_at_the_second_event_and_lists_once(client: Client, make_client: MakeClient) -> None:
-    ours, theirs = reading(client), SharedLock(name="k", client=make_client(linger=0)).reader
-    before = listed(client)
+def test_idle_cached_reader_is_evicted_at_the_second_event_after_one_list(
+    client: Client, make_client: MakeClient
+) -> None:
+    ours, theirs = cached_reader(client), SharedLock(name="k", client=make_client(linger=0)).reader
+    before = lists_sent(client)
     with theirs:
-        eventually(lambda: listed(client) == before + 1)
+        eventually(lambda: lists_sent(client) == before + 1)
         settle([client])  # the watch is armed
         assert ours._core.cached is not None
     eventually(lambda: ours._core.cached is None)
-    assert listed(client) == before + 1
+    assert lists_sent(client) == before + 1
 
 
-def test_reader_that_is_used_between_events_stays_and_lists_once_for_each(
+def test_cached_reader_used_between_events_stays_cached_and_lists_once_per_event(
     client: Client, make_client: MakeClient
 ) -> None:
-    ours, theirs = reading(client), SharedLock(name="k", client=make_client(linger=0)).reader
-    for come_or_go in (theirs.acquire, theirs.release) * 3:
-        before = listed(client)
+    ours, theirs = cached_reader(client), SharedLock(name="k", client=make_client(linger=0)).reader
+    for change in (theirs.acquire, theirs.release) * 3:
+        before = lists_sent(client)
         with ours:
-            come_or_go()
-            eventually(lambda: listed(client) == before + 1)  # noqa: B023
+            change()
+            eventually(lambda: lists_sent(client) == before + 1)  # noqa: B023
             settle([client])  # the watch is armed
     with Counted(client) as cost, ours:
         pass
     assert cost.requests == 0
 
 
-@pytest.mark.parametrize("how", [{}, {"blocking": False}, {"timeout": 1e-5}, {"timeout": 4 * UNIT}])
-def test_writer_gets_what_only_kept_readers_have(how: dict[str, Any], client: Client, make_client: MakeClient) -> None:
-    readers, writing = readers_of(make_client, 2), SharedLock(name="k", client=client).writer
-    assert writing.acquire(**how)
+@pytest.mark.parametrize("options", [{}, {"blocking": False}, {"timeout": 1e-5}, {"timeout": 4 * UNIT}])
+def test_writer_acquires_a_lock_whose_readers_are_only_cached(
+    options: dict[str, Any], client: Client, make_client: MakeClient
+) -> None:
+    readers, writing = cached_readers(make_client, 2), SharedLock(name="k", client=client).writer
+    assert writing.acquire(**options)
     assert not any(reader.acquire(blocking=False) for reader in readers)
     writing.release()
     for reader in readers:
         with reader:
-            if how:
-                assert not writing.acquire(**how)
+            if options:
+                assert not writing.acquire(**options)
     close(readers)
 
 
-def test_writer_of_the_same_process_gets_it_and_no_reader_is_kept_past_it(client: Client, other: Client) -> None:
+def test_writer_of_the_same_client_evicts_the_cached_reader_and_blocks_new_ones(client: Client, other: Client) -> None:
     shared = SharedLock(name="k", client=client, linger=LONG)
     with shared.reader:
         pass
@@ -454,10 +460,10 @@ def test_writer_of_the_same_process_gets_it_and_no_reader_is_kept_past_it(client
     writing.result()
 
 
-def test_who_looks_sees_who_reads_and_not_who_keeps(client: Client, make_client: MakeClient) -> None:
+def test_status_reads_report_active_readers_and_no_cached_ones(client: Client, make_client: MakeClient) -> None:
     theirs = SharedLock(name="k", client=client)
     for look in ("locked", "holders", "revoke"):
-        readers = readers_of(make_client, 2)
+        readers = cached_readers(make_client, 2)
         if look == "revoke":
             with pytest.raises(NotHeldError):
                 theirs.revoke()
@@ -473,8 +479,8 @@ def test_who_looks_sees_who_reads_and_not_who_keeps(client: Client, make_client:
     close(readers)
 
 
-def test_writer_of_another_process_is_served_while_readers_continue(client: Client, make_client: MakeClient) -> None:
-    readers, over = [reader for reader in readers_of(make_client, 2) for _ in range(2)], threading.Event()
+def test_writer_of_another_client_acquires_despite_busy_cached_readers(client: Client, make_client: MakeClient) -> None:
+    readers, over = [reader for reader in cached_readers(make_client, 2) for _ in range(2)], threading.Event()
     writing = SharedLock(name="k", client=client).writer
 
     def use(reader: Any) -> None:
@@ -494,11 +500,11 @@ def test_writer_of_another_process_is_served_while_readers_continue(client: Clie
     close(readers)
 
 
-def test_cached_reader_whose_znode_was_deleted_is_acquired_again_without_a_report(
+def test_cached_reader_whose_znode_was_deleted_is_acquired_again_without_a_loss_callback(
     client: Client, observer: Observer
 ) -> None:
-    told: list[Any] = []
-    reader = SharedLock(name="k", linger=LONG, on_lost=told.append).reader
+    losses: list[Any] = []
+    reader = SharedLock(name="k", linger=LONG, on_lost=losses.append).reader
     with reader:
         before = reader.fencing_token
     eventually(lambda: is_watched(reader))
@@ -506,11 +512,11 @@ def test_cached_reader_whose_znode_was_deleted_is_acquired_again_without_a_repor
     eventually(lambda: reader._core.cached is None or reader._core.cached.grant.loss.fired)
     with reader:
         assert reader.fencing_token > before
-    assert told == []
+    assert losses == []
 
 
-def test_reader_is_not_taken_again_when_its_lease_has_run_out(client: Client) -> None:
-    reader = reading(client)
+def test_cached_reader_is_not_reused_after_its_lease_has_expired(client: Client) -> None:
+    reader = cached_reader(client)
     with reader:
         before = reader.fencing_token
     client._core.lease.proven_at = float("-inf")  # type: ignore[union-attr]
@@ -518,15 +524,15 @@ def test_reader_is_not_taken_again_when_its_lease_has_run_out(client: Client) ->
         assert reader.fencing_token > before
 
 
-def test_child_of_a_fork_has_no_kept_reader_and_its_parent_has(client: Client) -> None:
-    reader = reading(client)
+def test_forked_child_does_not_inherit_a_cached_reader(client: Client) -> None:
+    reader = cached_reader(client)
     read, write = os.pipe()
     pid = os.fork()
     if pid == 0:
-        os.write(write, b"kept" if reader.client._core is not None and reader._core.cached else b"not kept")
+        os.write(write, b"cached" if reader.client._core is not None and reader._core.cached else b"not cached")
         os._exit(0)
     os.waitpid(pid, 0)
-    assert os.read(read, 100) == b"not kept"
+    assert os.read(read, 100) == b"not cached"
     os.close(read)
     os.close(write)
     with Counted(client) as cost, reader:
@@ -534,14 +540,16 @@ def test_child_of_a_fork_has_no_kept_reader_and_its_parent_has(client: Client) -
     assert cost.requests == 0
 
 
-def test_closed_client_keeps_no_reader(make_client: MakeClient, observer: Observer) -> None:
-    reader = reading(make_client())
+def test_closing_a_client_releases_its_cached_reader(make_client: MakeClient, observer: Observer) -> None:
+    reader = cached_reader(make_client())
     reader.client.close()
     eventually(lambda: not observer.ephemerals(reader.path))
 
 
-def test_transaction_of_a_reading_that_is_over_is_refused_though_it_is_kept(client: Client, namespace: str) -> None:
-    reader = reading(client)
+def test_transaction_of_an_earlier_read_acquire_is_refused_although_the_reader_is_cached(
+    client: Client, namespace: str
+) -> None:
+    reader = cached_reader(client)
     with reader:
         late = reader.transaction()
         late.create(f"{namespace}/guarded")
@@ -555,10 +563,8 @@ def test_transaction_of_a_reading_that_is_over_is_refused_though_it_is_kept(clie
 
 @pytest.mark.parametrize("reads", [1, 2, 3])
 @pytest.mark.parametrize("step", ["acquire_from_cache", "release_to_cache"])
-def test_cached_lock_is_neither_acquired_nor_cached_during_a_session_change(
-    client: Client, step: str, reads: int
-) -> None:
-    lock = keeping(Lock, client)
+def test_fast_path_does_not_use_the_cache_while_the_session_is_replaced(client: Client, step: str, reads: int) -> None:
+    lock = cached_lock(Lock, client)
     if step == "release_to_cache":
         lock.acquire()
     quick, now = lock._fast_path, lease_clock()

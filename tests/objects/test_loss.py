@@ -1,4 +1,4 @@
-"""Reports of losses: objects that can be held notice them without the help of a server."""
+"""Loss of held objects: callbacks and ``held`` report it, even if no server can be reached."""
 
 from __future__ import annotations
 
@@ -26,26 +26,26 @@ def only_contender(lock: Lock) -> str:
     return lock.holders()[0].path
 
 
-def test_callback_that_is_set_while_held_is_called(client: Client, observer: Observer) -> None:
-    lock = Lock(name="told later", client=client)
-    told: list[Any] = []
+def test_on_lost_that_is_set_while_held_is_called(client: Client, observer: Observer) -> None:
+    lock = Lock(name="callback set later", client=client)
+    losses: list[Any] = []
     lock.acquire()
-    lock.on_lost = told.append
+    lock.on_lost = losses.append
     observer.wipe(only_contender(lock))
-    eventually(lambda: told)
-    assert isinstance(told[0], LockLostError)
-    assert "deleted" in str(told[0])
+    eventually(lambda: losses)
+    assert isinstance(losses[0], LockLostError)
+    assert "deleted" in str(losses[0])
 
 
-def test_release_is_no_loss(client: Client) -> None:
-    told: list[Any] = []
-    with Lock(name="released", client=client, on_lost=told.append) as held:
+def test_release_and_close_call_no_loss_callback(client: Client) -> None:
+    losses: list[Any] = []
+    with Lock(name="released", client=client, on_lost=losses.append) as held:
         assert held
     client.close()
-    assert told == []
+    assert losses == []
 
 
-def test_nothing_is_held_with_a_closed_client(client: Client) -> None:
+def test_lock_of_a_closed_client_is_not_held(client: Client) -> None:
     lock = Lock(name="closed", client=client)
     assert not lock.held
     lock.acquire()
@@ -62,13 +62,13 @@ STARVED = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", STARVED)
-def test_first_look_of_a_process_that_had_no_time_says_lost(
+def test_held_is_false_right_after_a_pause_longer_than_the_session(
     how: str, client: Client, make_mortal: Callable[..., Peer], tmp_path: Path
 ) -> None:
-    """Before any other thread of it has had a chance to hear of the loss."""
-    deed, begin = STARVED[how]
+    """Even before any other thread of the process could learn of the loss."""
+    function, begin = STARVED[how]
     mortal, lock, holds = make_mortal(SESSION_S), Lock(name="a"), tmp_path / "holds"
-    mortal.start(deed, lock, holds, 2 * SESSION_S)
+    mortal.start(function, lock, holds, 2 * SESSION_S)
     eventually(holds.exists)
     begin(mortal)
     assert lock.acquire(timeout=PATIENCE)
@@ -79,7 +79,7 @@ def test_first_look_of_a_process_that_had_no_time_says_lost(
     lock.release()
 
 
-def test_callback_that_takes_long_keeps_nobody_waiting(client: Client, make_client: Callable[..., Client]) -> None:
+def test_slow_callback_does_not_delay_an_acquire(client: Client, make_client: Callable[..., Client]) -> None:
     slow, began, over = make_client(), threading.Event(), threading.Event()
     slow.on_state(lambda state: began.set() or over.wait(PATIENCE))
     lock = Lock(name="a", client=slow)

@@ -1,4 +1,4 @@
-"""multiprocessing's Lock and its like between processes: what CPython's own tests do not notice."""
+"""Synchronization objects of distsync.multiprocessing, beyond what CPython's own tests check."""
 
 from __future__ import annotations
 
@@ -65,7 +65,9 @@ def test_rlock_excludes_others_until_its_last_release(client: Client, peer: Peer
     peer.do(lock.release)
 
 
-def test_lock_and_that_of_threading_are_one_by_name(lock: Any, client: Client, peer: Peer) -> None:
+def test_locks_of_multiprocessing_and_threading_with_one_name_are_the_same(
+    lock: Any, client: Client, peer: Peer
+) -> None:
     twin = distsync.threading.Lock(name="a")
     with lock:
         assert peer.do(twin.acquire, False) is False
@@ -73,7 +75,7 @@ def test_lock_and_that_of_threading_are_one_by_name(lock: Any, client: Client, p
         assert peer.do(lock.acquire, False) is False
 
 
-# ---- released by another process
+# ---- release by another process
 
 
 def test_lock_released_by_another_process_is_free(lock: Any, peer: Peer) -> None:
@@ -84,7 +86,7 @@ def test_lock_released_by_another_process_is_free(lock: Any, peer: Peer) -> None
     lock.release()
 
 
-def test_holder_whose_lock_another_released_acquires_and_releases_it_again(lock: Any, peer: Peer) -> None:
+def test_former_holder_can_acquire_again_after_another_process_released_the_lock(lock: Any, peer: Peer) -> None:
     for block in (True, False):
         peer.do(lock.acquire)
         lock.release()
@@ -104,7 +106,7 @@ def test_holder_waits_for_the_release_by_another_process(lock: Any, client: Clie
         lock.release()
 
 
-def test_double_release_harms_nobody(lock: Any, peers: list[Peer]) -> None:
+def test_second_release_by_the_former_holder_raises_and_leaves_the_new_holder(lock: Any, peers: list[Peer]) -> None:
     one, two, _ = peers
     one.do(lock.acquire)
     lock.release()
@@ -115,7 +117,9 @@ def test_double_release_harms_nobody(lock: Any, peers: list[Peer]) -> None:
     two.do(lock.release)
 
 
-def test_double_release_hands_over_to_no_thread_of_the_process(lock: Any, client: Client, peers: list[Peer]) -> None:
+def test_second_release_by_the_former_holder_wakes_no_local_waiter(
+    lock: Any, client: Client, peers: list[Peer]
+) -> None:
     lock.acquire()
     peers[0].do(lock.release)
     peers[1].do(lock.acquire)
@@ -128,7 +132,7 @@ def test_double_release_hands_over_to_no_thread_of_the_process(lock: Any, client
     lock.release()
 
 
-def test_release_of_what_nobody_holds_is_an_error(lock: Any, peer: Peer) -> None:
+def test_release_of_a_free_lock_raises_the_error_of_multiprocessing(lock: Any, peer: Peer) -> None:
     with pytest.raises(ValueError, match=TOO_OFTEN):
         lock.release()
     with lock:
@@ -142,7 +146,7 @@ def test_release_of_what_nobody_holds_is_an_error(lock: Any, peer: Peer) -> None
         lock.release()
 
 
-def test_session_loss_is_reported_and_releases_no_other_holder(lock: Any, client: Client, peer: Peer) -> None:
+def test_release_after_a_session_loss_raises_and_leaves_the_new_holder(lock: Any, client: Client, peer: Peer) -> None:
     lock.acquire()
     expire(client)
     peer.do(lock.acquire)
@@ -152,7 +156,7 @@ def test_session_loss_is_reported_and_releases_no_other_holder(lock: Any, client
     peer.do(lock.release)
 
 
-def test_rlock_is_released_by_its_thread_only(client: Client, peer: Peer) -> None:
+def test_release_of_an_rlock_by_another_thread_or_process_raises(client: Client, peer: Peer) -> None:
     lock = RLock(name="a")
     lock.acquire()
     assert remote.in_thread(remote.catch, lock.release) == "NotOwnerError"
@@ -178,7 +182,9 @@ def test_permit_released_by_another_process_counts_once(client: Client, peer: Pe
     assert slots.get_value() == 3
 
 
-def test_permits_that_others_give_back_leave_nothing_behind(client: Client, peer: Peer, observer: Observer) -> None:
+def test_permits_released_by_another_process_leave_no_znode_behind(
+    client: Client, peer: Peer, observer: Observer
+) -> None:
     slots = Semaphore(2, name="slots")
     for _ in range(5):
         slots.acquire()
@@ -190,7 +196,7 @@ def test_permits_that_others_give_back_leave_nothing_behind(client: Client, peer
     assert slots.get_value() == 2
 
 
-def test_permit_of_this_process_that_another_gave_back_is_no_loss(client: Client, peer: Peer) -> None:
+def test_permit_released_by_another_process_is_not_reported_as_lost(client: Client, peer: Peer) -> None:
     slots = Semaphore(2, name="slots")
     slots.acquire()
     peer.do(slots.acquire)
@@ -201,7 +207,7 @@ def test_permit_of_this_process_that_another_gave_back_is_no_loss(client: Client
     assert slots.get_value() == 3
 
 
-def test_bound_holds_over_processes(client: Client, peer: Peer) -> None:
+def test_bound_of_a_semaphore_applies_across_processes(client: Client, peer: Peer) -> None:
     slots = BoundedSemaphore(2, name="slots")
     peer.do(slots.acquire)
     slots.release()
@@ -241,7 +247,9 @@ def test_lock_of_a_killed_process_is_released(lock: Any, make_mortal: Callable[.
 # ---- events, conditions, barriers
 
 
-def test_set_and_clear_wakes_who_waits_in_other_processes(client: Client, peers: list[Peer], tmp_path: Path) -> None:
+def test_set_followed_by_clear_wakes_waiters_in_other_processes(
+    client: Client, peers: list[Peer], tmp_path: Path
+) -> None:
     event = Event(name="now")
     for count, peer in enumerate(peers):
         peer.start(remote.catch_and_tell, tmp_path / str(count), event.wait)
@@ -264,7 +272,7 @@ def test_abort_breaks_the_barrier_for_waiters_in_other_processes(client: Client,
     assert barrier.broken
 
 
-def test_condition_belongs_to_its_thread(client: Client, peer: Peer) -> None:
+def test_condition_calls_raise_unless_the_calling_thread_holds_the_lock(client: Client, peer: Peer) -> None:
     changed = Condition(name="changed")
     for call in (changed.wait, changed.notify, changed.notify_all):
         with pytest.raises(AssertionError):
@@ -275,7 +283,7 @@ def test_condition_belongs_to_its_thread(client: Client, peer: Peer) -> None:
 
 
 @pytest.mark.parametrize("kind", [Lock, RLock])
-def test_condition_wakes_who_waits_in_another_process(kind: Callable[..., Any], client: Client, peer: Peer) -> None:
+def test_notify_wakes_a_waiter_in_another_process(kind: Callable[..., Any], client: Client, peer: Peer) -> None:
     changed = Condition(kind(name="under"), name="changed")
     client.sync()
     peer.start(remote.wait_in, changed)
@@ -285,7 +293,7 @@ def test_condition_wakes_who_waits_in_another_process(kind: Callable[..., Any], 
     assert peer.result() is True
 
 
-# ---- spellings
+# ---- arguments, reprs and pickles
 
 
 @pytest.mark.parametrize("make", [Lock, lambda name: Semaphore(1, name=name), lambda name: BoundedSemaphore(name=name)])
@@ -317,16 +325,16 @@ def test_reprs_are_those_of_multiprocessing(client: Client, peer: Peer) -> None:
     assert repr(Condition(rlock, name="c")) == "<Condition(<RLock(None, 0)>, 0)>"
 
 
-def test_reprs_send_no_request_to_an_unreachable_server(make_client: Callable[..., Client]) -> None:
-    asleep = make_client()
-    assert repr(Lock(name="l", client=asleep)) == "<Lock(owner=unknown)>"
-    assert repr(RLock(name="r", client=asleep)) == "<RLock(unknown, unknown)>"
-    assert repr(BoundedSemaphore(2, name="b", client=asleep)) == "<BoundedSemaphore(value=unknown, maxvalue=2)>"
-    assert asleep.state == "connecting"
+def test_reprs_do_not_connect_the_client(make_client: Callable[..., Client]) -> None:
+    unconnected = make_client()
+    assert repr(Lock(name="l", client=unconnected)) == "<Lock(owner=unknown)>"
+    assert repr(RLock(name="r", client=unconnected)) == "<RLock(unknown, unknown)>"
+    assert repr(BoundedSemaphore(2, name="b", client=unconnected)) == "<BoundedSemaphore(value=unknown, maxvalue=2)>"
+    assert unconnected.state == "connecting"
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
-def test_contexts_make_objects_that_travel_anywhere(method: str, client: Client) -> None:
+def test_objects_of_each_context_can_be_pickled(method: str, client: Client) -> None:
     context = get_context(method)
     made = [
         context.Lock(),
@@ -347,13 +355,15 @@ def test_contexts_make_objects_that_travel_anywhere(method: str, client: Client)
 
 
 def cost(client: Client, call: Callable[[], Any]) -> int:
-    """How many requests it takes."""
+    """Return the number of requests that a call makes."""
     before = sum(client.statistics().requests.values())
     call()
     return sum(client.statistics().requests.values()) - before
 
 
-def test_release_from_outside_costs_four_requests(lock: Any, client: Client, peer: Peer, no_guards: None) -> None:
+def test_release_of_a_lock_of_another_process_costs_4_requests(
+    lock: Any, client: Client, peer: Peer, no_guards: None
+) -> None:
     assert cost(client, lock.acquire) >= 2
     assert cost(client, lock.release) == 1
     assert (cost(client, lock.acquire), cost(client, lock.release)) == (2, 1)
@@ -361,7 +371,9 @@ def test_release_from_outside_costs_four_requests(lock: Any, client: Client, pee
     assert cost(client, lock.release) == 4
 
 
-def test_permits_of_others_and_new_ones_cost_more(client: Client, peer: Peer, no_guards: None) -> None:
+def test_release_of_a_permit_of_another_process_costs_4_requests_and_of_a_new_one_6(
+    client: Client, peer: Peer, no_guards: None
+) -> None:
     slots = Semaphore(2, name="slots")
     slots.release()
     slots.acquire()

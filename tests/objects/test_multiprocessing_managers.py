@@ -1,4 +1,4 @@
-"""What a Manager makes, between processes: what CPython's own tests do not notice."""
+"""Objects of a Manager shared by processes, beyond what CPython's own tests check."""
 
 from __future__ import annotations
 
@@ -29,10 +29,12 @@ def manager(client: Client) -> Any:
         yield made
 
 
-# ---- changes by many
+# ---- concurrent changes
 
 
-def test_changes_of_different_keys_and_items_are_all_there(manager: SyncManager, peers: list[Peer]) -> None:
+def test_concurrent_changes_of_different_keys_and_items_are_all_applied(
+    manager: SyncManager, peers: list[Peer]
+) -> None:
     keys, items = manager.dict(), manager.list()
     for number, peer in enumerate(peers[:2]):
         peer.start(remote.set_keys, keys, number, 20)
@@ -41,9 +43,9 @@ def test_changes_of_different_keys_and_items_are_all_there(manager: SyncManager,
     remote.set_keys(keys, "us", 20)
     for peer in peers:
         peer.result()
-    assert keys == {(who, number): number for who in (0, 1, "us") for number in range(20)}
-    for who in ("us", "peer"):
-        assert [number for name, number in items if name == who] == list(range(20))
+    assert keys == {(writer, number): number for writer in (0, 1, "us") for number in range(20)}
+    for writer in ("us", "peer"):
+        assert [number for name, number in items if name == writer] == list(range(20))
 
 
 def test_each_item_is_popped_once(manager: SyncManager, peers: list[Peer]) -> None:
@@ -58,10 +60,10 @@ def test_each_item_is_popped_once(manager: SyncManager, peers: list[Peer]) -> No
     assert (items == [], keys == {}) == (True, True)
 
 
-def test_a_read_sees_what_another_process_wrote_before(manager: SyncManager, peer: Peer) -> None:
+def test_read_returns_what_another_process_wrote_before(manager: SyncManager, peer: Peer) -> None:
     shared = manager.dict(x=0)
     for number in range(20):
-        assert shared.setdefault("x", None) == number  # looks, and writes nothing
+        assert shared.setdefault("x", None) == number  # reads only
         peer.do(shared.__setitem__, "x", number + 1)
         assert shared["x"] == number + 1
         if number % 2:
@@ -69,7 +71,7 @@ def test_a_read_sees_what_another_process_wrote_before(manager: SyncManager, pee
                 shared.pop("y")
 
 
-# ---- as dict and list
+# ---- dict and list
 
 DICT: list[Callable[[Any], Any]] = [
     lambda d: d.update({"b": 5}, c=3),
@@ -157,19 +159,19 @@ def outcome(step: Callable[[Any], Any], subject: Any) -> Any:
         return type(error), error.args if isinstance(error, LookupError) else None
 
 
-def test_a_dict_does_what_a_dict_does(manager: SyncManager) -> None:
+def test_managed_dict_behaves_as_a_dict(manager: SyncManager) -> None:
     ours, real = manager.dict({"a": 1}, b=2), {"a": 1, "b": 2}
     for place, step in enumerate(DICT):
         assert (place, outcome(step, ours), ours.copy()) == (place, outcome(step, real), real)
 
 
-def test_a_list_does_what_a_list_does(manager: SyncManager) -> None:
+def test_managed_list_behaves_as_a_list(manager: SyncManager) -> None:
     ours, real = manager.list([3, 1, 2]), [3, 1, 2]
     for place, step in enumerate(LIST):
         assert (place, outcome(step, ours), ours[:]) == (place, outcome(step, real), real)
 
 
-def test_a_namespace_a_value_and_an_array(manager: SyncManager, peer: Peer) -> None:
+def test_namespace_value_and_array_are_shared_by_processes(manager: SyncManager, peer: Peer) -> None:
     space, value, array = manager.Namespace(x=1), manager.Value("i", 1), manager.Array("i", [1, 2])
     peer.do(remote.set_attribute, space, "y", [2])
     peer.do(remote.set_attribute, value, "value", "text")
@@ -190,7 +192,7 @@ def test_a_namespace_a_value_and_an_array(manager: SyncManager, peer: Peer) -> N
         array[0] = "text"
 
 
-def test_walking_sees_changes_and_costs_one_look(client: Client, manager: SyncManager, peer: Peer) -> None:
+def test_iteration_sees_changes_and_costs_one_round_trip(client: Client, manager: SyncManager, peer: Peer) -> None:
     items, keys = manager.list(range(100)), manager.dict(a=1, b=2)
     before = client.statistics().round_trips
     assert sum(items) == sum(range(100))
@@ -206,7 +208,7 @@ def test_walking_sees_changes_and_costs_one_look(client: Client, manager: SyncMa
         next(walking)
 
 
-def test_containers_in_containers_stay_shared(manager: SyncManager, peer: Peer) -> None:
+def test_nested_containers_stay_shared(manager: SyncManager, peer: Peer) -> None:
     outer = manager.dict(inner=manager.list([1]), queue=manager.Queue(), lock=manager.Lock())
     peer.do(outer["inner"].append, 2)
     peer.do(outer["queue"].put, "item")
@@ -217,11 +219,10 @@ def test_containers_in_containers_stay_shared(manager: SyncManager, peer: Peer) 
     assert copy.deepcopy(outer["inner"]) == [1, 2]
 
 
-# ---- by name, and the end
+# ---- names and shutdown
 
 
-def test_names_are_enough(client: Client, peer: Peer) -> None:
-    """And what has a name outlives the managers of those who know it."""
+def test_named_objects_are_found_by_name_and_outlive_their_manager(client: Client, peer: Peer) -> None:
     with Manager(name="team") as ours:
         peer.do(remote.manage, "team", "ages", "ann", 31)
         assert ours.dict({"ann": 0}, name="ages") == {"ann": 31}
@@ -233,7 +234,7 @@ def test_names_are_enough(client: Client, peer: Peer) -> None:
     team.clear()
 
 
-def test_a_manager_travels_and_removes_nothing_where_it_arrives(manager: SyncManager, peer: Peer) -> None:
+def test_shutdown_of_a_pickled_manager_removes_no_objects(manager: SyncManager, peer: Peer) -> None:
     there = peer.do(remote.same, manager)
     there.list([1], name="made there")
     there.shutdown()
@@ -241,7 +242,7 @@ def test_a_manager_travels_and_removes_nothing_where_it_arrives(manager: SyncMan
     assert pickle.loads(pickle.dumps(manager)).list(name="made there") == [1]
 
 
-def test_objects_end_with_their_manager(client: Client, observer: Observer) -> None:
+def test_objects_are_removed_when_their_manager_shuts_down(client: Client, observer: Observer) -> None:
     manager = Manager()
     items, path = manager.list([1]), manager.path
     manager.shutdown()
@@ -254,16 +255,16 @@ def test_objects_end_with_their_manager(client: Client, observer: Observer) -> N
     assert not observer.tree(path)
 
 
-def test_a_container_that_nobody_knows_goes(manager: SyncManager, observer: Observer) -> None:
-    gone, kept = manager.list([1]), manager.list([2])
-    outer, paths = manager.list([kept]), (gone.path, kept.path)
-    del gone, kept
+def test_container_without_references_is_deleted(manager: SyncManager, observer: Observer) -> None:
+    unreferenced, referenced = manager.list([1]), manager.list([2])
+    outer, paths = manager.list([referenced]), (unreferenced.path, referenced.path)
+    del unreferenced, referenced
     gc.collect()
     eventually(lambda: not observer.tree(paths[0]))
     assert outer[0] == [2]
 
 
-def test_a_client_that_closes_takes_its_managers_along(make_client: MakeClient, observer: Observer) -> None:
+def test_closing_a_client_removes_the_objects_of_its_managers(make_client: MakeClient, observer: Observer) -> None:
     client = make_client()
     manager = Manager(client=client)
     path = manager.list([1]).path
@@ -271,7 +272,7 @@ def test_a_client_that_closes_takes_its_managers_along(make_client: MakeClient, 
     assert not observer.tree(manager.path), path
 
 
-def test_what_a_manager_without_a_process_cannot_do_is_refused(client: Client) -> None:
+def test_manager_refuses_what_would_need_a_server_process(client: Client) -> None:
     with pytest.raises(NotImplementedError, match="nobody can keep the object behind 'Counter'"):
         SyncManager.register("Counter", object)
     with pytest.raises(TypeError, match=r"distsync.connect\(\)"):
@@ -284,10 +285,10 @@ def test_what_a_manager_without_a_process_cannot_do_is_refused(client: Client) -
         manager.start()
 
 
-# ---- bad input
+# ---- invalid input
 
 
-def test_what_cannot_be_stored_changes_nothing(manager: SyncManager) -> None:
+def test_append_of_an_item_that_cannot_be_stored_changes_nothing(manager: SyncManager) -> None:
     items = manager.list([1])
     with pytest.raises(PayloadPickleError):
         items.append(lambda: None)
@@ -296,9 +297,7 @@ def test_what_cannot_be_stored_changes_nothing(manager: SyncManager) -> None:
     assert items == [1]
 
 
-def test_another_key_is_refused_and_another_namespace_is_another_manager(
-    make_client: MakeClient, namespace: str
-) -> None:
+def test_missing_authkey_is_refused_and_namespaces_are_separate(make_client: MakeClient, namespace: str) -> None:
     signed = Manager(name="m", client=make_client(authkey=b"secret"))
     signed.dict({"x": 1}, name="d")
     with pytest.raises(PayloadRefusedError, match="it is signed"):
@@ -309,7 +308,9 @@ def test_another_key_is_refused_and_another_namespace_is_another_manager(
     signed.clear()
 
 
-def test_its_objects_are_those_of_threading_and_queue(client: Client, manager: SyncManager, peer: Peer) -> None:
+def test_managed_locks_and_queues_behave_as_those_of_threading_and_queue(
+    client: Client, manager: SyncManager, peer: Peer
+) -> None:
     queue, event, slots = manager.JoinableQueue(1), manager.Event(), manager.BoundedSemaphore(1)
     queue.put(1)
     joining = Running(queue.join)

@@ -1,8 +1,7 @@
-"""Our Process: what a child inherits, what a fork leaves behind, and the holds of a child that exits.
+"""Process: what a child gets from its parent, forks, and the release of what a killed child held.
 
-A session lasts 10 s here, longer than any of these tests takes. What must be free at once is
-compared with the holds of a child of the standard library, which is not watched and which was
-killed before.
+A session lasts 10 s here, longer than any test takes. What must be released at once is compared
+with what a child of the standard library held: it is not watched, and was killed earlier.
 """
 
 from __future__ import annotations
@@ -41,8 +40,10 @@ PARAMETERS = [pytest.param(method, marks=[] if method == "fork" else pytest.mark
 
 
 @pytest.fixture(scope="module", autouse=True)
-def forkserver_is_there() -> Iterator[None]:
-    """It stays for further tests, and its files are no leak."""
+def running_forkserver() -> Iterator[None]:
+    """Keep one fork server running for all tests of the module, so that its files are not reported as
+    leaks.
+    """
     forkserver.ensure_running()
     yield
     forkserver._forkserver._stop()
@@ -59,19 +60,23 @@ def client(make_client: Callable[..., Client]) -> Iterator[Client]:
 
 
 @pytest.fixture(autouse=True)
-def nobody_is_watched() -> Iterator[None]:
-    """At the end. A process has its pipes open until its object is collected, and an error's frames may keep that."""
+def no_child_is_watched() -> Iterator[None]:
+    """Check after the test that no child is watched any more.
+
+    A process keeps its pipes open until its object is collected, and the frames of an error may
+    reference it.
+    """
     yield
     gc.collect()
     eventually(lambda: not watcher._children)
 
 
 class Child:
-    """A process that holds things until it is killed, or asked to continue."""
+    """A process that holds objects until it is killed, or until ``resume`` is set."""
 
-    def __init__(self, context: Any, *held: Any, **how: Any) -> None:
-        self.holds, self.goes_on = context.Event(), context.Event()
-        self.process = context.Process(target=remote.hold, args=(self.holds, self.goes_on, *held), kwargs=how)
+    def __init__(self, context: Any, *held: Any, **options: Any) -> None:
+        self.holds, self.resume = context.Event(), context.Event()
+        self.process = context.Process(target=remote.hold, args=(self.holds, self.resume, *held), kwargs=options)
         self.process.start()
         assert self.holds.wait(PATIENCE)
 
@@ -79,18 +84,18 @@ class Child:
         os.kill(self.process.pid, signal.SIGKILL)
 
     def end(self) -> int:
-        self.goes_on.set()
+        self.resume.set()
         self.process.join(PATIENCE)
         code: int = self.process.exitcode
         return code
 
 
-# ---- deaths
+# ---- killed and exited children
 
 
 @pytest.fixture
 def late_watch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The thread that watches the children gets no time, before it does anything and after it."""
+    """Delay the thread that watches the children, before and after each of its steps."""
 
     def late(function: Callable[..., object]) -> Callable[..., None]:
         def work(*args: object) -> None:
@@ -106,7 +111,7 @@ def late_watch(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("method", PARAMETERS)
 @pytest.mark.usefixtures("late_watch")
-def test_nothing_is_left_of_the_watch_when_the_last_child_was_joined(method: str) -> None:
+def test_watcher_thread_ends_when_the_last_child_is_joined(method: str) -> None:
     context = get_context(method)
     for _ in range(2):
         children = [context.Process(target=os.getpid) for _ in range(2)]
@@ -119,7 +124,7 @@ def test_nothing_is_left_of_the_watch_when_the_last_child_was_joined(method: str
 
 
 @pytest.mark.parametrize("method", PARAMETERS)
-def test_what_a_killed_child_held_is_free_when_its_parent_has_joined_it(method: str, client: Client) -> None:
+def test_objects_held_by_a_killed_child_are_free_once_its_parent_has_joined_it(method: str, client: Client) -> None:
     lock, slots = Lock(name="a"), Semaphore(2, name="s")
     child = Child(get_context(method), lock, slots, slots)
     assert lock.acquire(False) is False
@@ -132,8 +137,8 @@ def test_what_a_killed_child_held_is_free_when_its_parent_has_joined_it(method: 
     lock.release()
 
 
-def test_what_a_killed_child_held_is_free_though_nobody_joins_it(client: Client, tmp_path: Path) -> None:
-    """Earlier than the holds of a child of the standard library that was killed before."""
+def test_lock_held_by_a_killed_child_is_free_even_if_the_child_is_not_joined(client: Client, tmp_path: Path) -> None:
+    """And sooner than that of a child of the standard library that was killed before it."""
     lock, theirs, file = Lock(name="ours"), Lock(name="theirs"), tmp_path / "credentials"
     stdlibs = multiprocessing.get_context("fork").Process(target=remote.hold_and_die, args=(theirs, file))
     ours = get_context("fork").Process(target=remote.hold_and_die, args=(lock,))
@@ -148,8 +153,8 @@ def test_what_a_killed_child_held_is_free_though_nobody_joins_it(client: Client,
 
 
 @pytest.mark.parametrize("method", PARAMETERS)
-def test_child_of_the_standard_library_that_has_ended_keeps_nothing(method: str, client: Client) -> None:
-    lock = distsync.Lock(name="kept", linger=SESSION_S)
+def test_exited_child_of_the_standard_library_caches_no_lock(method: str, client: Client) -> None:
+    lock = distsync.Lock(name="cached", linger=SESSION_S)
     child = multiprocessing.get_context(method).Process(target=remote.take_once, args=(lock,))
     child.start()
     child.join(PATIENCE)
@@ -158,8 +163,10 @@ def test_child_of_the_standard_library_that_has_ended_keeps_nothing(method: str,
     client.close()
 
 
-def test_child_of_the_standard_library_continues_in_its_threads(client: Client, tmp_path: Path) -> None:
-    lock, file = distsync.Lock(name="kept", linger=SESSION_S), tmp_path / "done"
+def test_thread_of_a_standard_library_child_can_use_a_lock_after_the_finalizers_ran(
+    client: Client, tmp_path: Path
+) -> None:
+    lock, file = distsync.Lock(name="cached", linger=SESSION_S), tmp_path / "done"
     child = multiprocessing.get_context("fork").Process(target=remote.take_again_at_the_end, args=(lock, file))
     child.start()
     child.join(PATIENCE)
@@ -167,8 +174,8 @@ def test_child_of_the_standard_library_continues_in_its_threads(client: Client, 
     expire(remote.credentials_in(tmp_path / "credentials"))
 
 
-def test_death_of_one_child_frees_what_another_one_waits_for(client: Client) -> None:
-    """While the parent waits for the other one's end."""
+def test_lock_of_a_killed_child_is_granted_to_its_sibling(client: Client) -> None:
+    """While the parent waits for the sibling in ``join``."""
     lock = Lock(name="a")
     first = Child(get_context("fork"), lock)
     second = get_context("fork").Process(target=lock.acquire)
@@ -181,7 +188,7 @@ def test_death_of_one_child_frees_what_another_one_waits_for(client: Client) -> 
 
 
 @pytest.mark.parametrize("method", PARAMETERS)
-def test_child_that_leaves_by_os_exit_keeps_nothing(method: str, client: Client) -> None:
+def test_lock_of_a_child_that_calls_os_exit_is_released(method: str, client: Client) -> None:
     lock = Lock(name="a")
     child = Child(get_context(method), lock, last=os._exit)
     assert child.end() == 3
@@ -190,8 +197,8 @@ def test_child_that_leaves_by_os_exit_keeps_nothing(method: str, client: Client)
 
 
 @pytest.mark.parametrize("method", PARAMETERS)
-def test_child_that_ends_in_good_order_closes_its_clients(method: str, client: Client) -> None:
-    """Also a forked one, whose exit functions Python does not call; nothing needs to be done for it."""
+def test_child_that_exits_normally_closes_its_clients(method: str, client: Client) -> None:
+    """Also a forked child, for which Python does not call atexit functions."""
     lock = Lock(name="a")
     child = Child(get_context(method), lock)
     assert child.end() == 0
@@ -199,12 +206,12 @@ def test_child_that_ends_in_good_order_closes_its_clients(method: str, client: C
     lock.release()
 
 
-def test_session_that_came_after_a_lost_one_ends_with_the_child(client: Client, tmp_path: Path) -> None:
+def test_new_session_after_a_session_loss_ends_when_the_child_is_killed(client: Client, tmp_path: Path) -> None:
     lock, file = Lock(name="a"), tmp_path / "credentials"
     child = Child(get_context("fork"), lock, then=remote.write_credentials, file=file)
     expire(remote.credentials_in(file))
     assert lock.acquire(timeout=PATIENCE) is True
-    child.goes_on.set()
+    child.resume.set()
     lock.release()
     eventually(lambda: lock.holders() and lock.holders()[0].pid == child.process.pid)
     child.kill()
@@ -213,13 +220,13 @@ def test_session_that_came_after_a_lost_one_ends_with_the_child(client: Client, 
     lock.release()
 
 
-def test_grandchild_that_lives_keeps_what_it_holds(client: Client, tmp_path: Path) -> None:
-    """It has the pipe of the child that it was forked from."""
+def test_live_grandchild_still_holds_its_lock_after_the_child_was_killed(client: Client, tmp_path: Path) -> None:
+    """It has inherited the pipe of the child from which it was forked."""
     lock, end = Lock(name="a"), Event(name="end")
     child = Child(get_context("fork"), then=remote.fork_and_hold, lock=lock, end=end)
     eventually(lambda: lock.holders())
     child.kill()
-    child.process.join()  # a time-out would not see it: the grandchild has the pipe for that, too
+    child.process.join()  # without a timeout, which would use a pipe that the grandchild has inherited too
     eventually(lambda: not watcher._children)
     assert lock.acquire(False) is False
     assert lock.holders()
@@ -228,14 +235,14 @@ def test_grandchild_that_lives_keeps_what_it_holds(client: Client, tmp_path: Pat
     lock.release()
 
 
-def test_only_what_a_child_says_of_itself_is_believed(client: Client) -> None:
-    heard, told = os.pipe()
+def test_session_that_a_child_reports_for_another_process_is_not_closed(client: Client) -> None:
+    reader, writer = os.pipe()
     child = Child(get_context("fork"))
-    watched = _child_watcher.Child(child.process.pid, connection.Connection(heard))
+    watched = _child_watcher.Child(child.process.pid, connection.Connection(reader))
     session, password = credentials(client)[1]
-    will = session_handover.SessionHandover(os.getpid(), 1, client.hosts, session, password.hex(), {})
-    os.write(told, json.dumps(asdict(will)).encode() + b"\n")
-    os.close(told)
+    handover = session_handover.SessionHandover(os.getpid(), 1, client.hosts, session, password.hex(), {})
+    os.write(writer, json.dumps(asdict(handover)).encode() + b"\n")
+    os.close(writer)
     assert child.end() == 0
     watched.handle_death()
     watched.close()
@@ -244,10 +251,12 @@ def test_only_what_a_child_says_of_itself_is_believed(client: Client) -> None:
 
 
 @pytest.mark.slow_on("zookeeper")
-def test_death_without_a_server_hinders_nobody(client: Client, own_address: str) -> None:
+def test_join_of_a_killed_child_succeeds_if_the_server_of_its_session_is_unreachable(
+    client: Client, unused_address: str
+) -> None:
     child = Child(get_context("fork"))
     child.process._heritage.child._wills[0] = session_handover.SessionHandover(
-        child.process.pid, 0, own_address, 7, "00" * 16, {"timeout": 1.0}
+        child.process.pid, 0, unused_address, 7, "00" * 16, {"timeout": 1.0}
     )
     child.kill()
     child.process.join(PATIENCE)
@@ -255,14 +264,14 @@ def test_death_without_a_server_hinders_nobody(client: Client, own_address: str)
 
 
 @pytest.fixture
-def own_address() -> str:
-    """Where nobody listens."""
+def unused_address() -> str:
+    """Return an address at which no server listens."""
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         return f"127.0.0.1:{one.getsockname()[1]}"
 
 
-# ---- what a child has
+# ---- inheritance
 
 
 @pytest.mark.parametrize("method", PARAMETERS)
@@ -284,17 +293,17 @@ def test_subclass_of_process_is_started_by_any_method(client: Client) -> None:
     assert distsync.Counter(name="counts").value == len(METHODS)
 
 
-def test_parents_object_used_only_by_children_is_deleted_with_the_parents_client(
+def test_unnamed_object_used_only_by_a_child_is_deleted_when_the_parents_client_closes(
     make_client: Callable[..., Client], namespace: str, observer: Observer
 ) -> None:
-    asleep = make_client()
-    semaphore = Semaphore(2, client=asleep)
+    unconnected = make_client()
+    semaphore = Semaphore(2, client=unconnected)
     child = get_context("fork").Process(target=semaphore.acquire)
     child.start()
     child.join(PATIENCE)
-    assert asleep.state == "connecting"
+    assert unconnected.state == "connecting"
     assert observer.kazoo.exists(semaphore.path)
-    asleep.close()
+    unconnected.close()
     assert not observer.kazoo.exists(semaphore.path)
 
 
@@ -302,7 +311,7 @@ def test_parents_object_used_only_by_children_is_deleted_with_the_parents_client
 
 
 def forked(work: Callable[[], object]) -> int | None:
-    """The exit code of a forked child that does ``work``."""
+    """Run ``work`` in a forked child, and return its exit code."""
     child = get_context("fork").Process(target=work)
     child.start()
     child.join(PATIENCE)
@@ -329,7 +338,7 @@ def test_forked_child_excludes_its_parent_from_a_lock_that_it_used_before(client
 
 
 @pytest.mark.parametrize("kind", ["Lock", "RLock"])
-def test_child_forked_while_its_parent_holds_does_not_hold(kind: str, client: Client) -> None:
+def test_child_forked_while_its_parent_holds_a_lock_does_not_hold_it(kind: str, client: Client) -> None:
     lock = getattr(get_context("fork"), kind)(name="a")
 
     def child() -> None:
@@ -341,7 +350,7 @@ def test_child_forked_while_its_parent_holds_does_not_hold(kind: str, client: Cl
         assert lock.held
 
 
-def test_child_forked_while_its_parent_holds_may_release_a_lock_but_no_rlock(client: Client) -> None:
+def test_child_forked_while_its_parent_holds_may_release_a_lock_but_not_an_rlock(client: Client) -> None:
     lock, rlock = Lock(name="a"), get_context("fork").RLock(name="b")
 
     def child() -> None:
@@ -355,7 +364,7 @@ def test_child_forked_while_its_parent_holds_may_release_a_lock_but_no_rlock(cli
     lock.release()
 
 
-def test_child_forked_while_another_thread_is_inside_an_acquire_acquires_by_itself(client: Client) -> None:
+def test_child_forked_during_an_acquire_of_another_thread_can_acquire(client: Client) -> None:
     lock, free = Lock(name="a"), Lock(name="b")
     lock.acquire()
     waiting = Running(lock.acquire)
@@ -399,19 +408,19 @@ def test_child_forked_while_threads_acquire_and_release_does_not_hang(client: Cl
         one.result()
 
 
-def test_child_forked_while_a_file_of_a_dead_sibling_is_being_closed_tells_its_sessions(
+def test_child_forked_while_the_pipe_of_an_exited_sibling_is_closed_reports_its_sessions(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its own pipe may have the number of that file already."""
+    """Its own pipe may have got the file descriptor that was just closed."""
     context = get_context("fork")
-    closing, go_on = threading.Event(), threading.Event()
+    closing, resume = threading.Event(), threading.Event()
     close = connection.Connection._close  # type: ignore[attr-defined]
 
     def close_slowly(self: Any) -> None:
         close(self)
         if threading.current_thread().name == "distsync-children":
             closing.set()
-            go_on.wait(PATIENCE)
+            resume.wait(PATIENCE)
 
     monkeypatch.setattr(connection.Connection, "_close", close_slowly)
     lock = context.Lock()
@@ -419,7 +428,7 @@ def test_child_forked_while_a_file_of_a_dead_sibling_is_being_closed_tells_its_s
     first.start()
     assert closing.wait(PATIENCE)
     second.start()
-    go_on.set()
+    resume.set()
     for process in (first, second):
         process.join()
     assert second.exitcode == -signal.SIGKILL
@@ -428,18 +437,18 @@ def test_child_forked_while_a_file_of_a_dead_sibling_is_being_closed_tells_its_s
 
 
 @pytest.mark.slow
-def test_two_hundred_children_at_once(make_client: Callable[..., Client], tmp_path: Path) -> None:
-    """All are in one queue, and then each has the lock."""
+def test_two_hundred_children_acquire_a_lock_in_turn(make_client: Callable[..., Client], tmp_path: Path) -> None:
+    """All of them enqueue first."""
     context, counter = get_context("fork"), tmp_path / "counter"
     lock = Lock(name="a", client=make_client(connect_timeout=6 * PATIENCE, session_timeout=10.0))
     counter.write_text("0")
-    line = distsync.Lock(path=lock.path, client=lock.client)
+    observed = distsync.Lock(path=lock.path, client=lock.client)
     door = multiprocessing.get_context("fork").Semaphore(3)
     children = [context.Process(target=remote.bump_once, args=(lock, counter, door)) for _ in range(200)]
     with lock:
         for child in children:
             child.start()
-        eventually(lambda: len(line.waiters()) == 200, limit=6 * PATIENCE)
+        eventually(lambda: len(observed.waiters()) == 200, limit=6 * PATIENCE)
     for child in children:
         child.join(6 * PATIENCE)
     assert {child.exitcode for child in children} == {0}

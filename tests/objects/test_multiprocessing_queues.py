@@ -1,5 +1,6 @@
-"""multiprocessing's queues: what CPython's own tests do not notice. Two machines are two processes here, which share
-the server and a name, and nothing else.
+"""Queues of distsync.multiprocessing, beyond what CPython's own tests check.
+
+Two processes stand for two machines: they share only the server and a name.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 MakeClient = Callable[..., Client]
 
 
-def everything_in(queue: Any) -> list[Any]:
+def drain(queue: Any) -> list[Any]:
     found = []
     while True:
         try:
@@ -41,7 +42,7 @@ def everything_in(queue: Any) -> list[Any]:
 
 
 class Reporting(face.Queue[Any]):
-    """Keeps what its feeder says it cannot send."""
+    """A queue that collects what its feeder reports as not sendable."""
 
     reported: list[tuple[type[BaseException], Any]] = []
 
@@ -51,11 +52,11 @@ class Reporting(face.Queue[Any]):
 
 
 class ReportingJoinable(Reporting, face.JoinableQueue[Any]):
-    """The same, with a count."""
+    """The same as a JoinableQueue."""
 
 
-class Stubborn:
-    """Does not pickle."""
+class Unpicklable:
+    """An object that raises when it is pickled."""
 
     def __reduce__(self) -> Any:
         raise LookupError("not this one")
@@ -70,7 +71,7 @@ def reported() -> list[tuple[type[BaseException], Any]]:
 # ---- the feeder
 
 
-def test_put_returns_at_once_though_no_server_can_be_reached(far: Client, proxy: Proxy, client: Client) -> None:
+def test_put_returns_at_once_while_no_server_can_be_reached(far: Client, proxy: Proxy, client: Client) -> None:
     queue: Any = face.Queue(name="q", client=far)
     queue.put(-1)
     queue.qsize()
@@ -83,11 +84,12 @@ def test_put_returns_at_once_though_no_server_can_be_reached(far: Client, proxy:
     before = far.statistics().requests["Multi"]
     proxy.heal()
     assert queue.qsize() == 250
-    assert far.statistics().requests["Multi"] - before <= 10  # three batches, and again when their counter is made
-    assert everything_in(queue) == list(range(250))
+    # three batches, and retries when their counter is created
+    assert far.statistics().requests["Multi"] - before <= 10
+    assert drain(queue) == list(range(250))
 
 
-def test_what_a_process_has_put_is_there_for_it_at_once(client: Client) -> None:
+def test_own_items_are_available_right_after_put(client: Client) -> None:
     queue = Queue(name="q")
     for number in range(10):
         queue.put(number)
@@ -99,7 +101,7 @@ def test_what_a_process_has_put_is_there_for_it_at_once(client: Client) -> None:
 @pytest.mark.parametrize(
     ("error", "runs"), [(RuntimeError, False), (KeyboardInterrupt, False), (KeyboardInterrupt, True)]
 )
-def test_feeder_that_could_not_start_starts_with_the_next_put(
+def test_feeder_that_failed_to_start_is_started_by_the_next_put(
     client: Client, monkeypatch: pytest.MonkeyPatch, error: type[BaseException], runs: bool
 ) -> None:
     started, start = [], threading.Thread.start
@@ -121,12 +123,12 @@ def test_feeder_that_could_not_start_starts_with_the_next_put(
     queue.put(3)
     assert Running(queue.qsize).result() == 2
     eventually(lambda: started[0] is queue._feeder._thread or not started[0].is_alive(), "two feeders")
-    assert everything_in(queue) == [2, 3]
+    assert drain(queue) == [2, 3]
 
 
-def test_put_that_comes_to_the_feeder_after_a_close_beside_it_is_refused(client: Client) -> None:
+def test_put_that_reaches_the_feeder_after_a_concurrent_close_is_refused(client: Client) -> None:
     class Closed(face.Queue[Any]):
-        """Another thread closes it as its put comes to the feeder."""
+        """A queue that another thread closes when a put reaches the feeder."""
 
         closes = False
 
@@ -146,7 +148,9 @@ def test_put_that_comes_to_the_feeder_after_a_close_beside_it_is_refused(client:
 
 
 class Buffer:
-    """A feeder's; another thread closes its queue as an item comes, and the feeder learns that first."""
+    """A feeder's buffer: another thread closes the queue during a put, and the feeder sees the end
+    first.
+    """
 
     def __init__(self, queue: Any) -> None:
         self._queue, self._items = queue, Buffered[Any]()
@@ -170,7 +174,7 @@ class Buffer:
         return self._items.empty()
 
 
-def test_put_that_was_in_the_feeder_at_a_close_beside_it_is_sent(client: Client) -> None:
+def test_put_that_was_in_the_feeder_during_a_concurrent_close_is_sent(client: Client) -> None:
     queue: Any = face.Queue(name="q")
     queue._feeder._buffer = buffer = Buffer(queue)
     queue.put(0)
@@ -178,11 +182,11 @@ def test_put_that_was_in_the_feeder_at_a_close_beside_it_is_sent(client: Client)
     buffer.closes = True
     queue.put(1)
     queue.join_thread()
-    assert everything_in(face.Queue(name="q")) == [0, 1]
+    assert drain(face.Queue(name="q")) == [0, 1]
 
 
 @pytest.mark.slow_on("zookeeper")
-def test_a_killed_process_leaves_what_its_feeder_has_sent_in_order(
+def test_items_sent_by_the_feeder_of_a_killed_process_are_in_order(
     client: Client, make_mortal: Callable[..., Peer]
 ) -> None:
     queue, mortal = Queue(name="q"), make_mortal()
@@ -190,37 +194,37 @@ def test_a_killed_process_leaves_what_its_feeder_has_sent_in_order(
     mortal.start(remote.put_all, queue, "then", 10**9)
     eventually(lambda: queue.qsize() > 300)
     mortal.kill()
-    found = everything_in(queue)
+    found = drain(queue)
     assert found[:50] == [("first", number) for number in range(50)]
-    assert [number for who, number in found[50:]] == list(range(len(found) - 50))
+    assert [number for producer, number in found[50:]] == list(range(len(found) - 50))
 
 
 @pytest.mark.parametrize("maxsize", [0, 5])
 @pytest.mark.parametrize("kind", [Reporting, ReportingJoinable])
-def test_an_item_that_does_not_pickle_is_reported_and_takes_no_room(
+def test_item_that_cannot_be_sent_is_reported_and_not_counted(
     client: Client, reported: list[tuple[type[BaseException], Any]], kind: Any, maxsize: int
 ) -> None:
-    queue, stubborn, large = kind(maxsize, name="q"), Stubborn(), bytes(1_100_000)
-    for item in (stubborn, 1, large, 2):
+    queue, unpicklable, large = kind(maxsize, name="q"), Unpicklable(), bytes(1_100_000)
+    for item in (unpicklable, 1, large, 2):
         queue.put(item)
     assert queue.qsize() == 2
     assert [queue.get(), queue.get()] == [1, 2]
-    assert reported == [(LookupError, stubborn), (PayloadTooLargeError, large)]
+    assert reported == [(LookupError, unpicklable), (PayloadTooLargeError, large)]
     if kind is ReportingJoinable:
         queue.task_done()
         queue.task_done()
         queue.join()
 
 
-def test_what_does_not_pickle_is_printed(client: Client, capsys: pytest.CaptureFixture[str]) -> None:
+def test_error_of_an_unpicklable_item_is_printed_to_stderr(client: Client, capsys: pytest.CaptureFixture[str]) -> None:
     queue = Queue(name="q")
-    queue.put(Stubborn())
+    queue.put(Unpicklable())
     queue.qsize()
     assert "LookupError: not this one" in capsys.readouterr().err
 
 
-def test_a_forked_child_has_an_empty_buffer_and_an_open_queue(far: Client, proxy: Proxy, client: Client) -> None:
-    """Its parent's items come once, though the child had a copy of what was not sent."""
+def test_forked_child_has_an_empty_buffer_and_an_open_queue(far: Client, proxy: Proxy, client: Client) -> None:
+    """The parent's items are sent once, although the child has a copy of the unsent ones."""
     queue: Any = face.Queue(name="q", client=far)
     queue.put("connected")
     assert queue.get() == "connected"
@@ -235,11 +239,11 @@ def test_a_forked_child_has_an_empty_buffer_and_an_open_queue(far: Client, proxy
     child.join()
     queue.join_thread()
     here = face.Queue(name="q", client=client)
-    assert sorted(everything_in(here), key=str) == sorted([*range(20), "child"], key=str)
+    assert sorted(drain(here), key=str) == sorted([*range(20), "child"], key=str)
     assert child.exitcode == 0
 
 
-# ---- the end of a process
+# ---- process exit
 
 
 PROGRAM = """
@@ -259,14 +263,16 @@ def shells(server: ServerProcess, namespace: str, tmp_path: Path) -> Any:
 
 @pytest.mark.slow_on("zookeeper")
 @pytest.mark.parametrize("before", ["", "import multiprocessing.util\n"])
-def test_a_program_ends_when_all_is_sent(client: Client, shells: Shells, before: str) -> None:
+def test_program_exits_after_all_items_were_sent(client: Client, shells: Shells, before: str) -> None:
     shells.run("-c", before + PROGRAM)
-    assert everything_in(Queue(name="q")) == list(range(300))
+    assert drain(Queue(name="q")) == list(range(300))
 
 
 @pytest.mark.slow
-def test_a_program_that_cancels_does_not_wait_for_its_feeder(client: Client, shells: Shells, proxy: Proxy) -> None:
-    """The server is away from the first item on, and comes back only when the program has ended."""
+def test_program_that_cancels_join_thread_does_not_wait_for_its_feeder(
+    client: Client, shells: Shells, proxy: Proxy
+) -> None:
+    """The server is unreachable from the first item until the program has exited."""
     program = f"""
 import distsync
 {PROGRAM.strip().splitlines()[0]}
@@ -283,11 +289,11 @@ queue.cancel_join_thread()
     running = shells.start("-c", program)
     queue = Queue(name="q")
     assert queue.get() == "here"
-    assert running.stdout.readline() == "ready\n"  # before that it waits for the server
+    assert running.stdout.readline() == "ready\n"  # until then it waits for the server
     proxy.refuse()
     proxy.cut()
-    told, errors = running.communicate("go on\n")
-    assert (told, running.returncode) == ("go on\n", 0), errors
+    output, errors = running.communicate("continue\n")
+    assert (output, running.returncode) == ("continue\n", 0), errors
     assert "Traceback" not in errors
     proxy.heal()
     assert queue.empty()
@@ -296,12 +302,12 @@ queue.cancel_join_thread()
 # ---- two machines
 
 
-def test_a_name_is_enough(client: Client, peer: Peer) -> None:
+def test_queue_is_shared_by_its_name_alone(client: Client, peer: Peer) -> None:
     peer.do(remote.put_by_name, "q", 1, 2)
     assert [Queue(name="q").get(), distsync.queue.Queue(name="q").get()] == [1, 2]
 
 
-def test_a_queue_travels_through_a_queue(client: Client, peer: Peer) -> None:
+def test_queues_can_be_sent_through_a_queue(client: Client, peer: Peer) -> None:
     outer, inner = Queue(name="outer"), Queue()
     outer.put((inner, JoinableQueue(3), SimpleQueue()))
     there = peer.do(outer.get)
@@ -312,7 +318,7 @@ def test_a_queue_travels_through_a_queue(client: Client, peer: Peer) -> None:
     assert there[2].get() == "simple"
 
 
-def test_a_bound_is_kept_by_all_processes(client: Client, peers: list[Peer]) -> None:
+def test_maxsize_applies_to_all_processes(client: Client, peers: list[Peer]) -> None:
     queue = Queue(2, name="q")
     peers[0].do(queue.put, 1)
     peers[1].do(queue.put, 2)
@@ -327,10 +333,10 @@ def test_a_bound_is_kept_by_all_processes(client: Client, peers: list[Peer]) -> 
     eventually(lambda: waiting_calls(client) == 1)
     assert peers[2].do(queue.get) == 1
     putting.result()
-    assert everything_in(queue) == [2, 3]
+    assert drain(queue) == [2, 3]
 
 
-def test_a_closed_queue_is_closed_for_this_process_alone(client: Client, peer: Peer) -> None:
+def test_close_of_a_queue_affects_only_the_calling_process(client: Client, peer: Peer) -> None:
     queue = Queue(name="q")
     with pytest.raises(AssertionError, match="not closed"):
         queue.join_thread()
@@ -347,7 +353,7 @@ def test_a_closed_queue_is_closed_for_this_process_alone(client: Client, peer: P
     eventually(lambda: queue.qsize() == 1)
 
 
-def test_a_closed_simple_queue_is_closed_for_this_process_alone(client: Client, peer: Peer) -> None:
+def test_close_of_a_simple_queue_affects_only_the_calling_process(client: Client, peer: Peer) -> None:
     queue = SimpleQueue(name="q")
     queue.put(1)
     queue.close()
@@ -359,11 +365,11 @@ def test_a_closed_simple_queue_is_closed_for_this_process_alone(client: Client, 
     assert peer.do(queue.empty)
 
 
-# ---- joining
+# ---- join
 
 
 def test_join_waits_for_the_task_done_of_other_processes(client: Client, peers: list[Peer]) -> None:
-    """The process that got an item need not be the one that calls task_done."""
+    """The process that calls ``task_done`` need not be the one that got the item."""
     queue = JoinableQueue(name="q")
     queue.put(1)
     peers[0].do(queue.put, 2)
@@ -379,8 +385,8 @@ def test_join_waits_for_the_task_done_of_other_processes(client: Client, peers: 
         peers[0].do(queue.task_done)
 
 
-def test_an_item_counts_before_put_returns(client: Client, peers: list[Peer]) -> None:
-    """A process that learns of the put in another way, and joins, waits for it."""
+def test_item_is_counted_before_put_returns(client: Client, peers: list[Peer]) -> None:
+    """A process that learns of the put in another way, and then calls ``join``, waits for the item."""
     queue = JoinableQueue(name="q")
     for number in range(20):
         peers[0].do(queue.put, number)
@@ -392,8 +398,8 @@ def test_an_item_counts_before_put_returns(client: Client, peers: list[Peer]) ->
 
 
 @pytest.mark.slow
-def test_many_items_are_counted_as_few_are(client: Client, peer: Peer) -> None:
-    """A hundred at once have a counter of their own."""
+def test_items_of_large_batches_are_all_counted(client: Client, peer: Peer) -> None:
+    """A hundred items put at once have a counter of their own."""
     queue, here = distsync.queue.Queue[int](name="q"), JoinableQueue(name="q")
     for count in (99, 100, 101, 250):
         peer.do(queue.put_many, list(range(count)))
@@ -406,10 +412,10 @@ def test_many_items_are_counted_as_few_are(client: Client, peer: Peer) -> None:
             here.task_done()
 
 
-# ---- whose items
+# ---- signatures, namespaces and unnamed queues
 
 
-def test_an_item_signed_otherwise_is_refused_and_the_next_one_comes(make_client: MakeClient) -> None:
+def test_unsigned_item_is_refused_and_the_next_one_is_delivered(make_client: MakeClient) -> None:
     signed, plain = make_client(authkey=b"secret"), make_client()
     ours, theirs = face.Queue[Any](name="q", client=signed), face.Queue[Any](name="q", client=plain)
     theirs.put("unsigned")
@@ -421,14 +427,14 @@ def test_an_item_signed_otherwise_is_refused_and_the_next_one_comes(make_client:
     assert ours.get() == "signed"
 
 
-def test_the_same_name_in_another_namespace_is_another_queue(make_client: MakeClient, namespace: str) -> None:
+def test_queues_of_one_name_in_two_namespaces_are_independent(make_client: MakeClient, namespace: str) -> None:
     ours = face.Queue[Any](name="q", client=make_client())
     theirs = face.Queue[Any](name="q", client=make_client(namespace=f"{namespace}/other"))
     ours.put(1)
     assert (ours.qsize(), theirs.qsize()) == (1, 0)
 
 
-def test_a_queue_without_a_name_leaves_nothing(make_client: MakeClient, namespace: str, observer: Observer) -> None:
+def test_unnamed_queue_leaves_no_znode_behind(make_client: MakeClient, namespace: str, observer: Observer) -> None:
     client = make_client()
     queue: Any = face.Queue(client=client)
     path = queue.path

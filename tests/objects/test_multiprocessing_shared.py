@@ -1,4 +1,4 @@
-"""Value and Array between processes: what CPython's own tests do not notice."""
+"""Value and Array of distsync.multiprocessing, beyond what CPython's own tests check."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class Linked(ctypes.Structure):
 # ---- between processes
 
 
-def test_the_lock_of_a_value_excludes_other_processes(client: Client, peer: Peer) -> None:
-    """Whose plain accesses wait for it too."""
+def test_lock_of_a_value_excludes_other_processes(client: Client, peer: Peer) -> None:
+    """Their plain accesses wait for it too."""
     value, raw = Value("i", 1, name="v"), RawValue("i", name="v")
     with value.get_lock():
         assert not peer.do(value.get_lock().acquire, False)
@@ -40,7 +40,7 @@ def test_the_lock_of_a_value_excludes_other_processes(client: Client, peer: Peer
     assert value.value == 5
 
 
-def test_additions_under_the_lock_all_count(client: Client, peers: list[Peer]) -> None:
+def test_additions_under_the_lock_of_a_value_are_all_counted(client: Client, peers: list[Peer]) -> None:
     value = Value("q", 0)
     for peer in peers:
         peer.start(remote.add_to, value, 20)
@@ -52,7 +52,7 @@ def test_additions_under_the_lock_all_count(client: Client, peers: list[Peer]) -
 
 @pytest.mark.slow_on("zookeeper")
 @pytest.mark.parametrize("make", [Array, RawArray])
-def test_writes_to_neighbours_are_not_lost_without_a_lock(client: Client, peers: list[Peer], make: Any) -> None:
+def test_unlocked_writes_to_different_elements_are_not_lost(client: Client, peers: list[Peer], make: Any) -> None:
     array = make("i", 4)
     for place, peer in enumerate(peers):
         peer.start(remote.add_to_place, array, place, 20)
@@ -62,21 +62,21 @@ def test_writes_to_neighbours_are_not_lost_without_a_lock(client: Client, peers:
     assert array[:] == [20, 20, 20, 20]
 
 
-def test_a_read_sees_what_another_process_wrote_before(client: Client, peer: Peer) -> None:
-    """Each time, with nothing in between but the word of that process that it has written."""
+def test_read_returns_what_another_process_wrote_before(client: Client, peer: Peer) -> None:
+    """Each time, with nothing in between but the reply of that process."""
     value = RawValue("i")
     for number in range(30):
         peer.do(remote.set_attribute, value, "value", number)
         assert value.value == number
 
 
-def test_a_name_is_enough(client: Client, peer: Peer) -> None:
+def test_value_is_shared_by_its_name_alone(client: Client, peer: Peer) -> None:
     Value("i", 7, name="v")
     peer.do(remote.set_attribute, Value("i", 0, name="v"), "value", 8)
     assert Value("i", 0, name="v").value == 8
 
 
-def test_a_lock_that_is_given_is_the_one_that_is_taken(client: Client) -> None:
+def test_value_and_array_use_the_given_lock(client: Client) -> None:
     lock = Lock(name="mine")
     value, array = Value("i", 1, lock=lock), Array("i", 2, lock=lock)
     with array:
@@ -86,10 +86,10 @@ def test_a_lock_that_is_given_is_the_one_that_is_taken(client: Client) -> None:
     assert reading.result() == 1
 
 
-# ---- what is in them
+# ---- contents
 
 
-def test_fields_of_fields_and_elements_are_shared(client: Client, peer: Peer) -> None:
+def test_nested_fields_and_elements_are_shared(client: Client, peer: Peer) -> None:
     line = Value(Line, ((1, 1.5), (2, 2.5)), b"first")
     peer.do(remote.set_attribute, line.ends[1], "x", 22)
     peer.do(remote.set_attribute, line.ends[0], "name", -0.5)
@@ -102,7 +102,7 @@ def test_fields_of_fields_and_elements_are_shared(client: Client, peer: Peer) ->
     assert line.ends[0].x == 22
 
 
-def test_texts_and_slices(client: Client) -> None:
+def test_text_and_slices_behave_as_in_ctypes(client: Client) -> None:
     data, text = Array("c", 8), Array("u", "häß")
     data.value = b"abc"
     data[3:5] = b"de"
@@ -115,7 +115,7 @@ def test_texts_and_slices(client: Client) -> None:
     assert (list(numbers), numbers[::-1]) == ([9, 1, 8, 3], [3, 8, 1, 9])
 
 
-def test_what_ctypes_refuses_is_refused_and_nothing_is_written(client: Client) -> None:
+def test_access_that_ctypes_refuses_raises_and_writes_nothing(client: Client) -> None:
     value, array, point = Value("i", 1), Array("i", [1, 2]), Value(Point)
     for wrong, error in [
         (lambda: setattr(value, "value", "x"), TypeError),
@@ -132,18 +132,18 @@ def test_what_ctypes_refuses_is_refused_and_nothing_is_written(client: Client) -
 
 
 @pytest.mark.parametrize("kind", [ctypes.c_char_p, ctypes.py_object, Linked, Linked * 2, ctypes.c_void_p])
-def test_an_address_is_refused(kind: Any) -> None:
+def test_pointer_type_is_refused(kind: Any) -> None:
     with pytest.raises(TypeError, match="is an address, which means nothing in another process"):
         Value(kind)
 
 
 @pytest.mark.parametrize("kind", ["x", "iI", int, None])
-def test_what_is_no_type_of_c_is_refused(kind: Any) -> None:
+def test_invalid_type_is_refused(kind: Any) -> None:
     with pytest.raises(TypeError, match="neither a type code"):
         Array(kind, 1)
 
 
-def test_the_size_limit_is_named_and_kept(client: Client, peer: Peer) -> None:
+def test_array_beyond_the_size_limit_is_refused(client: Client, peer: Peer) -> None:
     with pytest.raises(
         PayloadTooLargeError, match=f"{LIMIT_BYTES + 1} bytes, which exceeds the limit of {LIMIT_BYTES} bytes"
     ):
@@ -153,7 +153,7 @@ def test_the_size_limit_is_named_and_kept(client: Client, peer: Peer) -> None:
     assert (largest[LIMIT_BYTES - 1], largest[0]) == (7, 0)
 
 
-def test_a_name_of_another_size_is_a_mismatch(client: Client) -> None:
+def test_access_with_another_size_raises_mismatch_error(client: Client) -> None:
     assert Array("i", 3, name="a")[0] == 0
     for other in (RawArray("i", 4, name="a"), RawValue("q", name="a")):
         with pytest.raises(MismatchError, match="the size in bytes of .*/shared/a is 12, not"):
@@ -161,10 +161,10 @@ def test_a_name_of_another_size_is_a_mismatch(client: Client) -> None:
     assert Array("i", 3, name="a")[:] == [0, 0, 0]
 
 
-# ---- what they cost, and leave
+# ---- costs, clean-up and pickles
 
 
-def test_accesses_cost_what_their_docstrings_say(client: Client) -> None:
+def test_accesses_cost_what_is_documented(client: Client) -> None:
     value, array = RawValue("i", 1), RawArray("i", 3)
     value.value, array[0] = 1, 1
 
@@ -182,7 +182,7 @@ def test_accesses_cost_what_their_docstrings_say(client: Client) -> None:
         assert taken
 
 
-def test_values_without_a_name_leave_nothing(client: Client, observer: Observer) -> None:
+def test_unnamed_values_and_arrays_leave_no_znode_behind(client: Client, observer: Observer) -> None:
     value, array = Value("i", 3), Array("i", 3)
     paths = [value.get_obj()._cell.path, array.get_obj()._cell.path]
     with value:
@@ -196,7 +196,7 @@ def test_values_without_a_name_leave_nothing(client: Client, observer: Observer)
     eventually(lambda: not observer.tree(paths[0]))
 
 
-def test_pickles_are_names(client: Client) -> None:
+def test_pickled_value_is_the_same_shared_value(client: Client) -> None:
     point = Value(Point, 1, 2.0)
     copy = pickle.loads(pickle.dumps(point))
     copy.x += 1

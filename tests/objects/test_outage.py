@@ -1,6 +1,7 @@
-"""Objects while the server is unreachable, restarted, or slow.
+"""Objects while the server cannot be reached, is restarted, or replies too late.
 
-The proxy is between the client under test and the server; observers connect to the server directly.
+A proxy is between the client under test and the server; other clients connect to the server
+directly.
 """
 
 from __future__ import annotations
@@ -34,11 +35,11 @@ SESSION_S = 4.0
 SHORT_SESSION_S = 2.0
 
 
-def standing(client: Client, observer: Observer) -> list[str]:
+def ephemerals(client: Client, observer: Observer) -> list[str]:
     return [path for path in observer.ephemerals(client.namespace) if "/receipts/" not in path]
 
 
-# ---- one reply, or one request, is lost
+# ---- a lost reply or request
 
 
 def lock_cycle(client: Client) -> None:
@@ -88,7 +89,7 @@ def extra_permit_cycle(client: Client) -> None:
 
 
 def shared_cycle(client: Client) -> None:
-    """Read; write, read too, and read on."""
+    """Read; write, and read while writing; then continue as a reader."""
     shared = SharedLock(name="x", client=client)
     with shared.reader:
         assert len(shared.reader.holders()) == 1
@@ -101,7 +102,7 @@ def shared_cycle(client: Client) -> None:
 
 
 def revoke_cycle(client: Client) -> None:
-    """Heeds its own word."""
+    """Revoke a lock that this client holds, and wait for the notification."""
     lock = Lock(name="x", client=client)
     with lock:
         assert lock.revoke() is False
@@ -139,7 +140,7 @@ def condition_cycle(client: Client) -> None:
 
 
 def barrier_cycle(client: Client) -> None:
-    """Two threads, and both pass, each with another index."""
+    """Let two threads pass, each with another index."""
     gate = Barrier(2, name="x", client=client)
     waiting = Running(gate.wait)
     assert {gate.wait(), waiting.result()} == {0, 1}
@@ -209,7 +210,7 @@ CYCLES: dict[str, Callable[[Client], None]] = {
     "shutdown": shutdown_cycle,
 }
 
-KINDS_OF_REQUEST = [
+REQUEST_TYPES = [
     OpCode.CREATE2,
     OpCode.CREATE_CONTAINER,
     OpCode.GET_CHILDREN2,
@@ -221,25 +222,25 @@ KINDS_OF_REQUEST = [
 ]
 
 
-@pytest.mark.usefixtures("nothing_kept")  # or a used lock would send nothing
+@pytest.mark.usefixtures("nothing_kept")  # otherwise a used lock would send nothing
 @pytest.mark.parametrize("warm", [False, True], ids=["new", "used"])
 @pytest.mark.parametrize("name", CYCLES)
-def test_lost_reply_or_request_of_any_kind_changes_nothing(
+def test_lost_reply_or_request_of_each_kind_does_not_affect_the_result(
     far: Client, proxy: Proxy, observer: Observer, name: str, warm: bool
 ) -> None:
-    """The connection breaks at the first request of each kind: before it was executed, or after."""
-    cycle, sprung = CYCLES[name], 0
+    """The connection breaks at the first request of each type, before or after the server executed it."""
+    cycle, drops = CYCLES[name], 0
     if warm:
         cycle(far)
-    for kind in KINDS_OF_REQUEST:
+    for kind in REQUEST_TYPES:
         for drop in (proxy.drop_next_reply, proxy.drop_next_request):
             dropped = drop(kind)
             cycle(far)
-            sprung += dropped.is_set()
+            drops += dropped.is_set()
             if not dropped.is_set():
-                proxy.drop_next_reply(-1)  # nothing has such a number: the trap is gone
-    assert sprung > 0
-    eventually(lambda: not standing(far, observer))
+                proxy.drop_next_reply(-1)  # no request has this type: nothing is dropped any more
+    assert drops > 0
+    eventually(lambda: not ephemerals(far, observer))
 
 
 @pytest.mark.usefixtures("nothing_kept")
@@ -261,7 +262,7 @@ def test_lost_reply_of_a_create_leaves_one_contender(
 
 
 @pytest.mark.parametrize("how", ["cut", "refuse", "blackhole"])
-def test_flag_that_was_changed_in_an_outage_shows_before_all_that_is_read_after_it(
+def test_flag_changed_in_an_outage_is_seen_before_any_later_read(
     far: Client, proxy: Proxy, other: Client, how: str
 ) -> None:
     flag, theirs, lock = Event(name="e", client=far), Event(name="e", client=other), Lock(name="a", client=far)
@@ -274,11 +275,11 @@ def test_flag_that_was_changed_in_an_outage_shows_before_all_that_is_read_after_
         assert flag.is_set() is is_set
 
 
-# ---- nobody answers
+# ---- no server replies
 
 
-#: What each call answers when nobody has answered in time.
-IN_TIME: dict[str, tuple[Callable[[Client], Any], Callable[[Any], Any], str]] = {
+#: What each call returns or raises if no server replies in time.
+TIMED_CALLS: dict[str, tuple[Callable[[Client], Any], Callable[[Any], Any], str]] = {
     "Lock.acquire": (lambda client: Lock(name="a", client=client), lambda it: it.acquire(timeout=1.0), "False"),
     "RLock.acquire": (lambda client: RLock(name="r", client=client), lambda it: it.acquire(timeout=1.0), "False"),
     "Lock.acquire at once": (lambda client: Lock(name="n", client=client), lambda it: it.acquire(False), "False"),
@@ -334,7 +335,7 @@ def watched_group_and_queue(client: Client) -> tuple[Group, Queue[Any]]:
 
 
 def held_condition(client: Client) -> Condition:
-    """Of a Lock, which any thread may release."""
+    """Return an acquired condition of a Lock, which any thread may release."""
     made = Condition(Lock(name="k", client=client), name="k", client=client)
     made.acquire()
     return made
@@ -349,40 +350,44 @@ def timed(call: Callable[[Any], Any], obj: Any) -> tuple[str, float]:
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["refuse", "blackhole"])
 @pytest.mark.parametrize("warm", [False, True], ids=["new", "used"])
-def test_time_outs_are_kept_while_nobody_answers(
+def test_timeouts_are_observed_while_no_server_replies(
     far: Client, proxy: Proxy, observer: Observer, how: str, warm: bool
 ) -> None:
-    """At most half a second more than the call was given; what must not wait asks all the same."""
-    objects = {name: make(far) for name, (make, _, _) in IN_TIME.items()}
+    """A call takes at most half a second longer than its timeout. A non-blocking call sends its
+    request all the same.
+    """
+    objects = {name: make(far) for name, (make, _, _) in TIMED_CALLS.items()}
     for obj in objects.values() if warm else ():
         getattr(obj, "locked", getattr(obj, "qsize", getattr(obj, "get_value", obj.__repr__)))()
     getattr(proxy, how)()
     with Control() as control:
-        calls = {name: Running(timed, call, objects[name]) for name, (_, call, _) in IN_TIME.items()}
+        calls = {name: Running(timed, call, objects[name]) for name, (_, call, _) in TIMED_CALLS.items()}
         results = {name: call.result() for name, call in calls.items()}
     wrong = []
     for name, (answer, seconds) in results.items():
         longest = NONBLOCKING_GRACE_S + 0.5 if "at once" in name else 1.5
-        if answer not in IN_TIME[name][2].split() or seconds > longest + control.late:
+        if answer not in TIMED_CALLS[name][2].split() or seconds > longest + control.late:
             wrong.append((name, answer, seconds))
     assert not wrong
     proxy.heal()
     eventually(lambda: far.state == "connected")
-    with suppress(LockLostError):  # it was away for long
+    with suppress(LockLostError):  # the outage was long
         objects["Condition.wait"].release()
-    eventually(lambda: not standing(far, observer))
+    eventually(lambda: not ephemerals(far, observer))
     assert objects["Lock.acquire"].acquire(timeout=PATIENCE)
     objects["Lock.acquire"].release()
 
 
 @pytest.mark.slow_on("zookeeper")
-def test_lease_runs_out_while_nobody_answers_and_does_not_come_back(
+def test_lease_that_expired_in_an_outage_stays_lost_after_the_reconnect(
     make_far: MakeClient, proxy: Proxy, observer: Observer
 ) -> None:
-    """Sooner than the session ends at the server, and a reconnect in the same session changes nothing."""
+    """The lease expires before the session does at the server, and a reconnect in the same session
+    restores nothing.
+    """
     client = make_far(SHORT_SESSION_S)
-    told: list[LockLostError] = []
-    lock = Lock(name="a", client=client, on_lost=told.append)
+    losses: list[LockLostError] = []
+    lock = Lock(name="a", client=client, on_lost=losses.append)
     slots = Semaphore(1, name="s", client=client)
     slots.acquire()
     lock.acquire()
@@ -390,9 +395,9 @@ def test_lease_runs_out_while_nobody_answers_and_does_not_come_back(
     proxy.blackhole()
     eventually(lambda: not lock.held)
     assert not slots.held
-    assert observer.kazoo.exists(path)  # others do not have it yet
-    eventually(lambda: told)
-    assert told[0].args == (lock.path, "lease ran out")
+    assert observer.kazoo.exists(path)  # the server still has the contender
+    eventually(lambda: losses)
+    assert losses[0].args == (lock.path, "lease ran out")
     with pytest.raises(LockLostError, match="lease ran out"):
         lock.release()
     proxy.heal()
@@ -406,16 +411,16 @@ def test_lease_runs_out_while_nobody_answers_and_does_not_come_back(
     assert lock.acquire(timeout=PATIENCE)
     assert lock.held
     lock.release()
-    assert len(told) == 1
+    assert len(losses) == 1
     assert session is not None
 
 
-# ---- the server goes, and comes back
+# ---- server restarts
 
 
 @pytest.fixture
 def clients(own_server: ServerProcess) -> Iterator[Callable[[], Client]]:
-    """A function that makes clients of the server that this test breaks."""
+    """Yield a function that creates clients of the server that the test breaks."""
     made: list[Client] = []
 
     def make(session_timeout: float = 10.0) -> Client:
@@ -427,7 +432,7 @@ def clients(own_server: ServerProcess) -> Iterator[Callable[[], Client]]:
         client.close()
 
 
-def test_puts_and_gets_continue_through_a_restart_without_loss_or_duplicates(
+def test_puts_and_gets_across_a_restart_lose_and_duplicate_no_item(
     own_server: ServerProcess, clients: Callable[[], Client]
 ) -> None:
     queues = [Queue[Any](name="q", client=clients()) for _ in range(3)]
@@ -442,13 +447,13 @@ def test_puts_and_gets_continue_through_a_restart_without_loss_or_duplicates(
         one.result(6 * PATIENCE)
     queues[0].put("end")
     got = getting.result(6 * PATIENCE)
-    assert Counter(got) == {(who, number): 1 for who in "01" for number in range(count)}
-    for who in "01":
-        assert [number for name, number in got if name == who] == [*range(count)]
+    assert Counter(got) == {(producer, number): 1 for producer in "01" for number in range(count)}
+    for producer in "01":
+        assert [number for name, number in got if name == producer] == [*range(count)]
     assert queues[0].qsize() == 0
 
 
-def test_waits_outlive_a_restart(own_server: ServerProcess, clients: Callable[[], Client]) -> None:
+def test_waits_continue_after_a_restart_of_the_server(own_server: ServerProcess, clients: Callable[[], Client]) -> None:
     holder, waiter = clients(), clients()
     locks = [Lock(name="a", client=one) for one in (holder, waiter)]
     slots = [Semaphore(1, name="s", client=one) for one in (holder, waiter)]
@@ -477,7 +482,7 @@ def test_waits_outlive_a_restart(own_server: ServerProcess, clients: Callable[[]
 
 
 @pytest.mark.slow
-def test_time_outs_are_kept_while_the_server_is_stopped(
+def test_timeouts_are_observed_while_the_server_is_stopped(
     own_server: ServerProcess, clients: Callable[[], Client]
 ) -> None:
     client = clients()
@@ -497,16 +502,16 @@ def test_time_outs_are_kept_while_the_server_is_stopped(
 
 
 @pytest.mark.slow_on("zookeeper")
-def test_lease_runs_out_while_the_server_is_paused(own_server: ServerProcess, clients: Callable[..., Client]) -> None:
+def test_lease_expires_while_the_server_is_paused(own_server: ServerProcess, clients: Callable[..., Client]) -> None:
     client = clients(SHORT_SESSION_S)
-    told: list[LockLostError] = []
-    lock = RLock(name="a", client=client, on_lost=told.append)
+    losses: list[LockLostError] = []
+    lock = RLock(name="a", client=client, on_lost=losses.append)
     lock.acquire()
     assert lock.held
     own_server.pause()
     try:
         eventually(lambda: not lock.held)
-        eventually(lambda: told)
+        eventually(lambda: losses)
         with pytest.raises(LockLostError, match="lease ran out"):
             lock.release()
     finally:
@@ -519,7 +524,7 @@ def test_lease_runs_out_while_the_server_is_paused(own_server: ServerProcess, cl
 
 
 @pytest.mark.slow_on("zookeeper")
-def test_get_that_times_out_in_an_outage_raises_empty_and_restores_its_item(
+def test_item_of_a_get_that_times_out_in_an_outage_returns_to_the_queue(
     far: Client, proxy: Proxy, make_client: MakeClient
 ) -> None:
     box, near = Queue[int](name="q", client=far), Queue[int](name="q", client=make_client())
@@ -536,7 +541,7 @@ def test_get_that_times_out_in_an_outage_raises_empty_and_restores_its_item(
     assert [near.get(timeout=PATIENCE) for _ in range(2)] == [1, 2]
 
 
-def test_put_that_times_out_in_an_outage_is_there_or_not_and_never_twice(
+def test_put_that_times_out_in_an_outage_adds_its_item_at_most_once(
     far: Client, proxy: Proxy, make_client: MakeClient
 ) -> None:
     box, near = Queue[int](name="q", client=far), Queue[int](name="q", client=make_client())
@@ -553,10 +558,10 @@ def test_put_that_times_out_in_an_outage_is_there_or_not_and_never_twice(
 
 
 @pytest.mark.slow
-def test_release_without_a_server_ends_with_the_session_at_the_latest(
+def test_release_without_a_server_returns_when_the_session_expires_at_the_latest(
     own_server: ServerProcess, clients: Callable[..., Client]
 ) -> None:
-    """It does not wait for a server that may never come back."""
+    """It does not wait for a server that may never return."""
     lock = Lock(name="a", client=clients(SHORT_SESSION_S))
     slots = Semaphore(1, name="s", client=lock.client)
     lock.acquire()

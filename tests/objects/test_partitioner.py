@@ -1,4 +1,4 @@
-"""Partitioner between clients and processes."""
+"""Partitioner shared by clients and processes."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ MakeClient = Callable[..., Client]
 SHARES = [f"s/{number}" for number in range(7)]
 
 
-def spread(*partitioners: Partitioner) -> list[int] | None:
-    """How many each holds, if all are held, each once."""
+def balance(*partitioners: Partitioner) -> list[int] | None:
+    """Return how many shares each one holds, sorted, or None unless each share is held exactly once."""
     held = [each.shares for each in partitioners]
     together = sorted(share for shares in held for share in shares)
     return sorted(len(shares) for shares in held) if together == sorted(SHARES) else None
 
 
-def test_shares_are_spread_and_move_only_where_they_must(client: Client, make_client: MakeClient) -> None:
+def test_shares_are_balanced_and_moved_only_where_necessary(client: Client, make_client: MakeClient) -> None:
     first, second, third = (
         Partitioner(SHARES, name="p", client=each) for each in (client, make_client(), make_client())
     )
@@ -40,24 +40,24 @@ def test_shares_are_spread_and_move_only_where_they_must(client: Client, make_cl
     assert first.wait_for(lambda: len(first) == 7, PATIENCE)
     before = {share: first.fencing_token(share) for share in first}
     second.join()
-    eventually(lambda: spread(first, second) == [3, 4])
+    eventually(lambda: balance(first, second) == [3, 4])
     third.join()
-    eventually(lambda: spread(first, second, third) == [2, 2, 3])
+    eventually(lambda: balance(first, second, third) == [2, 2, 3])
     assert all(first.fencing_token(share) == before[share] for share in first)
     moved = first.shares | second.shares
     third.leave()
-    eventually(lambda: spread(first, second) == [3, 4])
+    eventually(lambda: balance(first, second) == [3, 4])
     assert first.shares | second.shares > moved
     first.leave()
-    eventually(lambda: spread(second) == [7])
+    eventually(lambda: balance(second) == [7])
     second.leave()
 
 
-def test_of_threads_that_join_at_once_one_does(client: Client, observer: Observer) -> None:
+def test_only_one_of_several_concurrent_joins_of_a_partitioner_succeeds(client: Client, observer: Observer) -> None:
     for number in range(5):
         ours = Partitioner(["a", "b"], name=f"p{number}")
         joining = [Running(ours.join) for _ in range(3)]
-        ended = [refusal_of(each) for each in joining]
+        ended = [error_of(each) for each in joining]
         assert len(observer.ephemerals(f"{ours.path}/members")) == 1
         assert ended.count(None) == 1
         assert ours.wait_for(lambda: len(ours) == 2, PATIENCE)  # noqa: B023
@@ -65,8 +65,8 @@ def test_of_threads_that_join_at_once_one_does(client: Client, observer: Observe
         assert not observer.ephemerals(ours.path)
 
 
-def refusal_of(joining: Running) -> str | None:
-    """None: it joined."""
+def error_of(joining: Running) -> str | None:
+    """Return the message of the error, or None if the thread joined."""
     try:
         joining.result()
     except RuntimeError as error:
@@ -75,12 +75,12 @@ def refusal_of(joining: Running) -> str | None:
 
 
 def test_share_moves_only_after_its_holder_has_released_it(client: Client, make_client: MakeClient) -> None:
-    may_go, asked = threading.Event(), threading.Event()
+    may_release, asked = threading.Event(), threading.Event()
 
     def release(share: str) -> None:
         asked.set()
         assert share in first
-        may_go.wait(PATIENCE)
+        may_release.wait(PATIENCE)
 
     first = Partitioner(["only", "two"], name="p", on_release=release)
     second = Partitioner(["only", "two"], name="p", client=make_client())
@@ -89,7 +89,7 @@ def test_share_moves_only_after_its_holder_has_released_it(client: Client, make_
     second.join()
     assert asked.wait(PATIENCE)
     assert not second.wait(UNIT)
-    may_go.set()
+    may_release.set()
     assert second.wait_for(lambda: len(second) == 1, PATIENCE)
     assert first.shares.isdisjoint(second.shares)
     first.leave()
@@ -97,25 +97,25 @@ def test_share_moves_only_after_its_holder_has_released_it(client: Client, make_
 
 
 @pytest.mark.slow_on("zookeeper")
-def test_leave_that_takes_longer_than_a_session_raises_and_continues_in_the_background(
+def test_leave_that_outlasts_the_session_timeout_raises_and_finishes_in_the_background(
     make_client: MakeClient, observer: Observer
 ) -> None:
-    may_go = threading.Event()
+    may_release = threading.Event()
     ours = Partitioner(["a", "b"], name="p", client=make_client(session_timeout=2.0))
-    ours.on_release = lambda share: may_go.wait(PATIENCE)
+    ours.on_release = lambda share: may_release.wait(PATIENCE)
     ours.join()
     assert ours.wait_for(lambda: len(ours) == 2, PATIENCE)
     with pytest.raises(DeadlineError, match="giving up shares"):
         ours.leave()
     assert len(ours) > 0
-    may_go.set()
+    may_release.set()
     eventually(lambda: not observer.ephemerals(ours.path))
     eventually(lambda: ours._core.member is None)
     with pytest.raises(NotHeldError):
         ours.leave()
 
 
-def test_shares_of_the_dead_go_to_the_others(client: Client, make_mortal: Callable[..., Peer]) -> None:
+def test_shares_of_a_killed_member_are_taken_by_the_others(client: Client, make_mortal: Callable[..., Peer]) -> None:
     ours, mortal = Partitioner(SHARES, name="p"), make_mortal()
     assert mortal.do(take_part, ours, 7) == 7
     with ours:
@@ -124,23 +124,23 @@ def test_shares_of_the_dead_go_to_the_others(client: Client, make_mortal: Callab
         assert ours.wait_for(lambda: len(ours) == 7, PATIENCE)
 
 
-def test_session_loss_loses_all_and_brings_them_back(client: Client) -> None:
-    told: list[str] = []
-    ours = Partitioner(["a", "b"], name="p", on_acquire=lambda share: told.append(f"+{share}"))
-    ours.on_release = lambda share: told.append(f"-{share}")
+def test_session_loss_releases_all_shares_and_acquires_them_again(client: Client) -> None:
+    events: list[str] = []
+    ours = Partitioner(["a", "b"], name="p", on_acquire=lambda share: events.append(f"+{share}"))
+    ours.on_release = lambda share: events.append(f"-{share}")
     ours.join()
     assert ours.wait_for(lambda: len(ours) == 2, PATIENCE)
     token, before = ours.fencing_token("a"), client.session_id
     expire(client)
     eventually(lambda: client.session_id not in (None, before))
-    eventually(lambda: len(told) == 6 and len(ours) == 2)
-    assert sorted(told[:2] + told[4:]) == ["+a", "+a", "+b", "+b"]
+    eventually(lambda: len(events) == 6 and len(ours) == 2)
+    assert sorted(events[:2] + events[4:]) == ["+a", "+a", "+b", "+b"]
     assert ours.fencing_token("a") > token
     ours.leave()
-    assert len(told) == 8
+    assert len(events) == 8
 
 
-def test_costs(client: Client) -> None:
+def test_costs_of_held_shares(client: Client) -> None:
     ours = Partitioner(SHARES, name="p")
     with ours:
         assert ours.wait_for(lambda: len(ours) == 7, PATIENCE)
@@ -148,10 +148,10 @@ def test_costs(client: Client) -> None:
             for share in ours:
                 assert share in ours
                 assert ours.fencing_token(share) > 0
-    assert cost.requests <= len(SHARES)  # the keeper's one look at each, for the first half second
+    assert cost.requests <= len(SHARES)  # one read of each by the background thread
 
 
-def test_what_cannot_be_is_refused(client: Client, make_client: MakeClient) -> None:
+def test_invalid_arguments_and_calls_in_the_wrong_state_raise(client: Client, make_client: MakeClient) -> None:
     for shares, kind, text in (
         ("abc", TypeError, "several names"),
         ([1], TypeError, "not int"),
@@ -175,25 +175,26 @@ def test_what_cannot_be_is_refused(client: Client, make_client: MakeClient) -> N
             Partitioner(["a", "b"], name="p", client=make_client()).join()
 
 
-def test_travels_by_name_with_its_shares(client: Client) -> None:
+def test_pickled_partitioner_has_the_same_shares(client: Client) -> None:
     ours = pickle.loads(pickle.dumps(Partitioner(SHARES, name="p")))
     assert ours._shares == set(SHARES)
 
 
-def test_member_that_may_not_claim_shares_leaves_them_to_others(
+def test_member_without_permission_to_claim_shares_leaves(
     server: ServerProcess, client: Client, make_client: MakeClient
 ) -> None:
     ours, theirs = Partitioner(SHARES, name="p"), Partitioner(SHARES, name="p", client=make_client())
     with permitted(server, ours, read=True, write=True, delete=True, admin=True) as admin:
         theirs.join()
-        eventually(lambda: not theirs._core.member and not ours._core.member)  # each was to take what the other gave up
+        # each tries to take shares that the other one released
+        eventually(lambda: not theirs._core.member and not ours._core.member)
         assert admin.get_children(f"{ours.path}/members") == admin.get_children(f"{ours.path}/claims") == []
     ours.join()
     assert ours.wait_for(lambda: len(ours) == 7, PATIENCE)
     ours.leave()
 
 
-def test_member_that_may_not_give_up_shares_is_a_member_no_more(
+def test_member_without_permission_to_release_shares_leaves(
     server: ServerProcess, client: Client, make_client: MakeClient
 ) -> None:
     ours, theirs = Partitioner(SHARES, name="p"), Partitioner(SHARES, name="p", client=make_client())
@@ -205,14 +206,14 @@ def test_member_that_may_not_give_up_shares_is_a_member_no_more(
 
 
 @contextmanager
-def permitted(server: ServerProcess, ours: Partitioner, **what: bool) -> Iterator[KazooClient]:
-    """All shares are ours; then nobody may do anything else with claims."""
+def permitted(server: ServerProcess, ours: Partitioner, **permissions: bool) -> Iterator[KazooClient]:
+    """Take all shares, and then grant only the given permissions on claims."""
     ours.join()
     assert ours.wait_for(lambda: len(ours) == len(SHARES), PATIENCE)
     admin, path = KazooClient(server.hosts), f"{ours.path}/claims"
     admin.start()
     before = admin.get_acls(path)[0]
-    admin.set_acls(path, [make_acl("world", "anyone", **what)])
+    admin.set_acls(path, [make_acl("world", "anyone", **permissions)])
     yield admin
     admin.set_acls(path, before)
     for name in admin.get_children(path):

@@ -1,4 +1,4 @@
-"""``patch``: inside of the named modules the standard library's names mean distsync's, and nowhere else."""
+"""``patch``: in the named modules, and only there, names of the standard library mean distsync's."""
 
 from __future__ import annotations
 
@@ -34,7 +34,9 @@ STDLIB = {module: {**vars(module), "excepthook": None} for module in (threading,
 
 @pytest.fixture
 def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
-    """A function that writes modules, which can be imported; afterwards they are gone, and nothing is patched."""
+    """Yield a function that writes importable modules; afterwards they are removed, and nothing is
+    patched.
+    """
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
 
@@ -158,7 +160,7 @@ def test_module_patched_after_its_import_has_its_names_rebound(write: Callable[.
     assert jobs.late() is threading.Barrier
 
 
-def test_unpatch_gives_back_what_imports_had_bound_and_nothing_else(write: Callable[..., None]) -> None:
+def test_unpatch_restores_imported_names_and_nothing_else(write: Callable[..., None]) -> None:
     write(jobs="from threading import Lock as L\nimport queue\nfrom distsync import Lock as shared\nlock = L()")
     patch("jobs")
     jobs = load("jobs")
@@ -169,7 +171,7 @@ def test_unpatch_gives_back_what_imports_had_bound_and_nothing_else(write: Calla
     assert report().modules == ()
 
 
-def test_patching_twice_is_patching_once(write: Callable[..., None]) -> None:
+def test_patch_and_unpatch_are_idempotent(write: Callable[..., None]) -> None:
     write(jobs="import threading\nlock = threading.Lock()")
     patch("jobs")
     jobs = load("jobs")
@@ -180,7 +182,7 @@ def test_patching_twice_is_patching_once(write: Callable[..., None]) -> None:
     assert jobs.threading is threading
 
 
-def test_reload_keeps_the_names_and_finds_the_same_objects(write: Callable[..., None]) -> None:
+def test_reloaded_module_stays_patched_until_it_is_unpatched(write: Callable[..., None]) -> None:
     write(jobs="import threading\nlock = threading.Lock()")
     patch("jobs")
     jobs = load("jobs")
@@ -192,7 +194,7 @@ def test_reload_keeps_the_names_and_finds_the_same_objects(write: Callable[..., 
     assert jobs.threading is threading
 
 
-def test_package_with_a_star_covers_what_is_in_it(write: Callable[..., None]) -> None:
+def test_package_with_a_star_covers_its_submodules(write: Callable[..., None]) -> None:
     lock = "from threading import Lock"
     write(app__sub__deep=lock, app__jobs=f"from .sub import deep\nfrom . import sub\n{lock}", application=lock)
     patch("app.*")
@@ -206,7 +208,7 @@ def test_package_with_a_star_covers_what_is_in_it(write: Callable[..., None]) ->
     del sys.modules["application"]
 
 
-def test_modules_named_like_those_of_the_library_are_left_alone(write: Callable[..., None]) -> None:
+def test_own_modules_named_like_library_modules_are_not_patched(write: Callable[..., None]) -> None:
     write(app__threading="mine = 1", app__queue="Lock = 2")
     write(app__jobs="from . import threading\nfrom .queue import Lock\nimport app.threading as again")
     patch("app.jobs")
@@ -214,7 +216,9 @@ def test_modules_named_like_those_of_the_library_are_left_alone(write: Callable[
     assert (jobs.threading.mine, jobs.Lock, jobs.again.mine) == (1, 2, 1)
 
 
-def test_module_under_two_names_is_patched_by_name(write: Callable[..., None], tmp_path: Path) -> None:
+def test_module_loaded_under_two_names_is_patched_only_under_the_given_one(
+    write: Callable[..., None], tmp_path: Path
+) -> None:
     write(jobs="import threading")
     patch("jobs")
     spec = importlib.util.spec_from_file_location("other", tmp_path / "jobs.py")
@@ -224,7 +228,7 @@ def test_module_under_two_names_is_patched_by_name(write: Callable[..., None], t
     assert other.threading is threading
 
 
-def test_submodules_that_are_not_replaced_are_found_through_the_face(write: Callable[..., None]) -> None:
+def test_submodules_that_are_not_replaced_remain_importable(write: Callable[..., None]) -> None:
     write(
         jobs="import multiprocessing.connection as c, multiprocessing.shared_memory\nfrom multiprocessing import util"
     )
@@ -236,14 +240,14 @@ def test_submodules_that_are_not_replaced_are_found_through_the_face(write: Call
     assert jobs.util is multiprocessing.util
 
 
-def test_name_that_is_not_there_is_the_error_that_it_was(write: Callable[..., None]) -> None:
+def test_import_of_an_unknown_name_raises_import_error(write: Callable[..., None]) -> None:
     write(jobs="from threading import Lok")
     patch("jobs")
     with pytest.raises(ImportError, match="cannot import name 'Lok'"):
         load("jobs")
 
 
-def test_module_may_patch_itself_at_its_top(write: Callable[..., None]) -> None:
+def test_module_may_patch_itself(write: Callable[..., None]) -> None:
     write(
         jobs="""
         import queue
@@ -259,7 +263,7 @@ def test_module_may_patch_itself_at_its_top(write: Callable[..., None]) -> None:
 
 
 @pytest.mark.parametrize("name", ["pool", "queues", "managers", "sharedctypes", "synchronize"])
-def test_submodules_of_multiprocessing_are_swapped_however_they_are_named(
+def test_submodules_of_multiprocessing_are_replaced_however_they_are_imported(
     write: Callable[..., None], name: str
 ) -> None:
     write(
@@ -278,7 +282,7 @@ def test_submodules_of_multiprocessing_are_swapped_however_they_are_named(
     assert [each for each in public if not hasattr(jobs.a, each) and each != "copy"] == []
 
 
-def test_what_is_set_in_a_module_is_set_in_the_librarys(
+def test_attribute_set_through_a_patched_name_is_set_in_the_library_module(
     write: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(jobs="import threading\ndef hook(args):\n    pass\nthreading.excepthook = hook")
@@ -313,7 +317,9 @@ IN_PYTEST = {
 }
 
 
-def test_tests_and_what_they_test_can_be_patched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pytest_modules_and_the_modules_they_test_can_be_patched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     for name, text in IN_PYTEST.items():
         (tmp_path / f"{name}.py").write_text(textwrap.dedent(text))
@@ -324,7 +330,7 @@ def test_tests_and_what_they_test_can_be_patched(tmp_path: Path, monkeypatch: py
         assert "1 passed" in done.stdout, done.stdout + done.stderr
 
 
-# ---- what cannot be swapped
+# ---- what cannot be patched
 
 
 @pytest.mark.parametrize(
@@ -334,7 +340,7 @@ def test_tests_and_what_they_test_can_be_patched(tmp_path: Path, monkeypatch: py
         ("import queue\nq = queue.Queue()\nq.mutex.acquire", 3, "the inside of a queue.Queue"),
     ],
 )
-def test_unsupported_code_is_refused_with_its_line(
+def test_unsupported_use_is_refused_with_its_line(
     write: Callable[..., None], tmp_path: Path, text: str, line: int, what: str
 ) -> None:
     write(jobs=text, other="import threading")
@@ -361,7 +367,7 @@ MADE_BEFORE = {
 
 
 @pytest.mark.parametrize("text", MADE_BEFORE)
-def test_what_was_made_before_is_refused_with_its_line(write: Callable[..., None], text: str) -> None:
+def test_object_made_before_the_patch_is_refused_with_its_line(write: Callable[..., None], text: str) -> None:
     write(jobs=f"import threading, queue, multiprocessing\n\n{text}")
     jobs = load("jobs")
     with pytest.raises(PatchError, match=MADE_BEFORE[text]) as caught:
@@ -392,21 +398,21 @@ workers = [Worker()]
 """
 
 
-def test_what_may_be_made_before(write: Callable[..., None]) -> None:
+def test_classes_and_distsync_objects_may_be_made_before_the_patch(write: Callable[..., None]) -> None:
     write(jobs=FINE_BEFORE, other="import threading\nlock = threading.Lock()\nclass Base:\n  pass")
     load("jobs")
     assert check("jobs") == []
     patch("jobs")
 
 
-def test_error_tells_how_many_more_there_are(write: Callable[..., None]) -> None:
+def test_error_states_the_number_of_further_findings(write: Callable[..., None]) -> None:
     write(jobs="from _queue import SimpleQueue\nimport _thread\n_thread.RLock\n_thread.allocate_lock")
     with pytest.raises(PatchError, match=r"and 2 more: distsync.patch.check\('jobs'\)"):
         patch("jobs")
     assert [each.line for each in check("jobs")] == [1, 3, 4]
 
 
-def test_unchanged_names_are_in_the_report(write: Callable[..., None]) -> None:
+def test_report_lists_uses_that_are_not_replaced(write: Callable[..., None]) -> None:
     write(app__jobs="import multiprocessing as m\nends = m.Pipe", other="pass")
     done = patch("app.*", "other")
     assert [(each.line, each.refused) for each in done.kept] == [(2, False)]
@@ -445,12 +451,12 @@ def test_module_that_cannot_be_patched_is_refused(write: Callable[..., None], na
 
 
 @pytest.mark.parametrize("bad", [None, 5, b"jobs", ["jobs"]])
-def test_what_is_no_module_is_a_type_error(bad: object) -> None:
+def test_argument_that_is_no_module_raises_type_error(bad: object) -> None:
     with pytest.raises(TypeError, match="a module, or its name"):
         patch(bad)  # type: ignore[arg-type]
 
 
-def test_module_without_source_is_refused_unless_nobody_insists(write: Callable[..., None], tmp_path: Path) -> None:
+def test_module_without_source_is_refused_unless_strict_is_false(write: Callable[..., None], tmp_path: Path) -> None:
     import py_compile
 
     write(jobs="import threading\nfrom queue import Queue")
@@ -466,13 +472,13 @@ def test_module_without_source_is_refused_unless_nobody_insists(write: Callable[
     assert (jobs.threading, jobs.Queue) == (threading, queue.Queue)
 
 
-def test_packages_above_a_module_are_not_imported_by_patch(write: Callable[..., None]) -> None:
+def test_patch_does_not_import_parent_packages(write: Callable[..., None]) -> None:
     write(app____init__="raise RuntimeError('imported')", app__jobs="import threading")
     assert patch("app.jobs").waiting == ("app.jobs",)
     assert "app" not in sys.modules
 
 
-# ---- at work
+# ---- use
 
 
 def test_object_of_a_patched_module_excludes_another_process(
@@ -490,7 +496,7 @@ def test_object_of_a_patched_module_excludes_another_process(
     peer.do(twin.release)
 
 
-def test_threads_that_patch_and_import_at_the_same_time_see_all_or_nothing(write: Callable[..., None]) -> None:
+def test_concurrent_patch_and_import_see_all_names_replaced_or_none(write: Callable[..., None]) -> None:
     write(jobs="def late():\n    from threading import Lock, RLock\n    return Lock, RLock")
     jobs = load("jobs")
 
@@ -506,7 +512,7 @@ def test_threads_that_patch_and_import_at_the_same_time_see_all_or_nothing(write
     assert seen <= allowed
 
 
-def test_other_import_wrappers_continue_to_work(write: Callable[..., None]) -> None:
+def test_patch_works_while_another_library_wraps_the_import_function(write: Callable[..., None]) -> None:
     write(jobs="def late():\n    import threading\n    return threading")
     patch("jobs")
     jobs, ours, seen = load("jobs"), builtins.__import__, []

@@ -25,14 +25,14 @@ def is_public(name: str) -> bool:
 
 
 def described(value: Any) -> Any:
-    """Return what two objects that are one thing have in common, in whichever namespace they are."""
+    """Return what two copies of one object have in common, in whichever namespace they are."""
     if isinstance(value, tuple):
         return type(value), [described(part) for part in value]
     return type(value), str(getattr(value, "name", "")).rpartition("/")[2], getattr(value, "args", ())
 
 
 @pytest.mark.slow_on("zookeeper")
-def test_pickles_name_public_things_and_the_stable_home_only(client: Client) -> None:
+def test_pickles_refer_only_to_public_names_and_the_stable_module(client: Client) -> None:
     for kind, value in samples().items():
         names = {name for name in names_in(pickle.dumps(value, PROTOCOL)) if name.startswith("distsync.")}
         strange = [name for name in names if not is_public(name) and name.removeprefix("distsync._pickle.") == name]
@@ -57,7 +57,7 @@ def test_there_are_pickles_of_an_earlier_version() -> None:
     assert FILES
 
 
-def test_stable_home_has_what_it_promises() -> None:
+def test_stable_module_provides_the_names_used_in_pickles() -> None:
     for name in _pickle.HOMES:
         assert getattr(_pickle, name).__module__ == "distsync._pickle"
     with pytest.raises(AttributeError, match="nothing"):
@@ -85,7 +85,7 @@ for thread in threads:
 
 
 @pytest.mark.parametrize("attempt", range(4))
-def test_threads_of_a_fresh_process_load_pickles_at_once(attempt: int) -> None:
+def test_threads_of_a_new_process_can_load_pickles_concurrently(attempt: int) -> None:
     """They import the same packages at the same time."""
     command = [sys.executable, "-c", LOADS_AT_ONCE, str(FILES[0])]
     assert subprocess.run(command, capture_output=True, text=True, check=True).stderr == ""
@@ -111,7 +111,7 @@ def test_repr_of_a_subclass_names_it(client: Client) -> None:
 
 
 @pytest.mark.parametrize("module", MODULES)
-def test_public_class_tells_where_users_find_it(module: str) -> None:
+def test_module_named_by_a_public_class_is_public(module: str) -> None:
     for name, value in own_names(importlib.import_module(module)):
         if isinstance(value, type):
             home = importlib.import_module(value.__module__)

@@ -1,4 +1,4 @@
-"""How objects get to other processes, what a fork does to them, and what is left behind: nothing."""
+"""Pickled, forked and interrupted objects, and what is left of them: nothing."""
 
 from __future__ import annotations
 
@@ -28,28 +28,28 @@ from distsync.threading import Barrier, BoundedSemaphore, Condition, Event, Lock
 
 MakeClient = Callable[..., Client]
 
-#: How each type is made, and a use of it that makes its znodes.
+#: How each type is created, and a use that creates its znodes.
 TYPES: dict[str, tuple[Callable[..., Any], Callable[[Any], Any]]] = {
     "Lock": (Lock, lambda it: it.acquire() and it.release()),
     "RLock": (RLock, lambda it: it.acquire() and it.release()),
-    "Semaphore": (lambda **own: Semaphore(3, **own), lambda it: it.acquire() and it.release()),
-    "Semaphore(0)": (lambda **own: Semaphore(0, **own), lambda it: it.release()),
-    "BoundedSemaphore": (lambda **own: BoundedSemaphore(2, **own), lambda it: it.acquire() and it.release()),
+    "Semaphore": (lambda **options: Semaphore(3, **options), lambda it: it.acquire() and it.release()),
+    "Semaphore(0)": (lambda **options: Semaphore(0, **options), lambda it: it.release()),
+    "BoundedSemaphore": (lambda **options: BoundedSemaphore(2, **options), lambda it: it.acquire() and it.release()),
     "Event": (Event, lambda it: it.set()),
     "Condition": (Condition, lambda it: remote.notify(it)),
     "Condition(Lock)": (
-        lambda client=None, **own: Condition(Lock(client=client), client=client, **own),
+        lambda client=None, **options: Condition(Lock(client=client), client=client, **options),
         lambda it: remote.wait_in(it, 1e-3),
     ),
-    "Barrier": (lambda **own: Barrier(1, **own), lambda it: it.wait()),
-    "Queue": (lambda **own: Queue(5, **own), lambda it: it.put(1)),
+    "Barrier": (lambda **options: Barrier(1, **options), lambda it: it.wait()),
+    "Queue": (lambda **options: Queue(5, **options), lambda it: it.put(1)),
     "LifoQueue": (LifoQueue, lambda it: it.put(1)),
     "PriorityQueue": (PriorityQueue, lambda it: it.put(1)),
     "SimpleQueue": (SimpleQueue, lambda it: it.put(1)),
     "SharedLock": (SharedLock, lambda it: it.writer.acquire() and it.writer.release()),
-    "SharedLock.reader": (lambda **own: SharedLock(**own).reader, lambda it: it.acquire() and it.release()),
-    "SharedLock.writer": (lambda **own: SharedLock(**own).writer, lambda it: it.acquire() and it.release()),
-    "Lock(layout)": (lambda **own: Lock(layout="kazoo", **own), lambda it: it.acquire() and it.release()),
+    "SharedLock.reader": (lambda **options: SharedLock(**options).reader, lambda it: it.acquire() and it.release()),
+    "SharedLock.writer": (lambda **options: SharedLock(**options).writer, lambda it: it.acquire() and it.release()),
+    "Lock(layout)": (lambda **options: Lock(layout="kazoo", **options), lambda it: it.acquire() and it.release()),
 }
 
 each_type = pytest.mark.parametrize("kind", TYPES)
@@ -64,8 +64,8 @@ def used_elsewhere(obj: Any, kind: str) -> tuple[Any, ...]:
 
 
 @each_type
-def test_pickle_is_a_name(make_client: MakeClient, kind: str) -> None:
-    """Of a client that is not the default one, and without a connection."""
+def test_pickled_object_has_the_same_attributes(make_client: MakeClient, kind: str) -> None:
+    """Even if its client is not the default one, and not connected."""
     client = make_client()
     made = TYPES[kind][0](client=client)
     copy = pickle.loads(pickle.dumps(made))
@@ -78,15 +78,15 @@ def test_pickle_is_a_name(make_client: MakeClient, kind: str) -> None:
 
 @pytest.mark.slow_on("zookeeper")
 @each_type
-def test_object_without_a_name_is_the_same_where_it_arrives(client: Client, peer: Peer, kind: str) -> None:
+def test_unnamed_object_is_the_same_in_another_process(client: Client, peer: Peer, kind: str) -> None:
     made, use = TYPES[kind][0](), TYPES[kind][1]
     use(made)
     assert peer.do(remote.attributes, made) == remote.attributes(made)
     peer.do(remote.catch, repr, made)
 
 
-def test_lock_that_is_held_travels_unlocked(client: Client, peer: Peer) -> None:
-    """The pickle contains the name; the holder does not change."""
+def test_pickled_lock_is_not_held_by_its_receiver(client: Client, peer: Peer) -> None:
+    """A pickle contains the name; the holder does not change."""
     lock = Lock()
     with lock:
         assert not peer.do(lock.acquire, False)
@@ -99,7 +99,7 @@ def test_lock_that_is_held_travels_unlocked(client: Client, peer: Peer) -> None:
     peer.do(lock.release)
 
 
-def test_condition_travels_with_its_lock(client: Client, peer: Peer, observer: Observer) -> None:
+def test_condition_is_pickled_with_its_lock(client: Client, peer: Peer, observer: Observer) -> None:
     condition = Condition()
     peer.start(remote.wait_in, condition)
     eventually(lambda: observer.tree(f"{condition.path}/waiters"))
@@ -111,7 +111,7 @@ def test_condition_travels_with_its_lock(client: Client, peer: Peer, observer: O
 # ---- fork
 
 
-def test_forked_child_holds_nothing_and_its_end_releases_nothing(client: Client) -> None:
+def test_forked_child_holds_nothing_and_its_exit_releases_nothing(client: Client) -> None:
     lock, rlock, slots = Lock(name="a"), RLock(name="b"), Semaphore(2, name="s")
     lock.acquire()
     rlock.acquire()
@@ -134,7 +134,7 @@ def test_forked_child_holds_nothing_and_its_end_releases_nothing(client: Client)
     lock.release()
 
 
-def test_forked_child_that_uses_nothing_ends_nothing(client: Client) -> None:
+def test_exit_of_a_forked_child_that_uses_no_object_affects_nothing(client: Client) -> None:
     lock = Lock(name="a")
     with lock:
         with forked(os.getpid) as result:
@@ -149,7 +149,7 @@ async def asked(client: Client) -> Any:
     return await Exists("/")
 
 
-def test_forked_child_waits_for_what_its_parent_holds(client: Client) -> None:
+def test_forked_child_waits_for_a_lock_that_its_parent_holds(client: Client) -> None:
     lock, box = Lock(name="a"), Queue[str](name="q")
     lock.acquire()
 
@@ -168,8 +168,8 @@ def test_forked_child_waits_for_what_its_parent_holds(client: Client) -> None:
         assert lock.held
 
 
-def test_fork_while_other_threads_work(client: Client) -> None:
-    """Whatever locks they held at that moment, the child starts with none."""
+def test_child_forked_while_other_threads_use_a_lock_can_use_it(client: Client) -> None:
+    """Whatever internal locks those threads held at the fork, the child starts with new state."""
     lock, stop = Lock(name="a"), Event(name="stop")
 
     def work() -> int:
@@ -221,10 +221,10 @@ if __name__ == "__main__":
 
 
 @pytest.mark.slow_on("zookeeper")
-def test_objects_of_a_module_meet_in_processes_started_apart(
+def test_module_level_objects_are_shared_by_independently_started_processes(
     server: ServerProcess, namespace: str, tmp_path: Path
 ) -> None:
-    """One runs the module as its main program, the other imports it."""
+    """One process runs the module as its main program, the other imports it."""
     (tmp_path / "jobs.py").write_text(MODULE)
     home = str(Path(distsync.__file__).parents[1])
     environment = {
@@ -247,18 +247,18 @@ def test_objects_of_a_module_meet_in_processes_started_apart(
         second = subprocess.run(
             [sys.executable, "-c", ask], env=environment, capture_output=True, text=True, timeout=6 * PATIENCE
         )
-        first.communicate("go on\n")
+        first.communicate("continue\n")
     locked, put, path, name = second.stdout.split()
     assert (locked, put, name) == ("True", path, "jobs.lock")
     assert first.returncode == 0
 
 
-# ---- what is left behind
+# ---- clean-up
 
 
 @pytest.mark.slow_on("zookeeper")
 @each_type
-def test_object_without_a_name_goes_when_nobody_has_it(client: Client, observer: Observer, kind: str) -> None:
+def test_unnamed_object_is_deleted_when_it_is_collected(client: Client, observer: Observer, kind: str) -> None:
     made, use = TYPES[kind]
     obj = made()
     use(obj)
@@ -271,18 +271,22 @@ def test_object_without_a_name_goes_when_nobody_has_it(client: Client, observer:
 
 @pytest.mark.slow_on("zookeeper")
 @each_type
-def test_object_without_a_name_is_deleted_with_its_client(client: Client, observer: Observer, kind: str) -> None:
+def test_pickled_unnamed_object_is_deleted_when_its_client_closes(
+    client: Client, observer: Observer, kind: str
+) -> None:
     made, use = TYPES[kind]
     obj = made()
     use(obj)
-    pickle.dumps(obj)  # from now on another process may have it
+    pickle.dumps(obj)  # from now on another process may use it
     path = obj.path
     assert observer.kazoo.exists(path)
     client.close()
     assert not observer.kazoo.exists(path)
 
 
-def test_object_that_travelled_stays_when_its_maker_forgets_it(client: Client, peer: Peer, observer: Observer) -> None:
+def test_pickled_unnamed_object_is_not_deleted_when_its_creator_drops_it(
+    client: Client, peer: Peer, observer: Observer
+) -> None:
     box = Queue[str]()
     box.put("in it")
     path = box.path
@@ -295,12 +299,14 @@ def test_object_that_travelled_stays_when_its_maker_forgets_it(client: Client, p
 
 @pytest.mark.slow_on("zookeeper")
 @each_type
-def test_object_with_a_name_stays(client: Client, make_client: MakeClient, observer: Observer, kind: str) -> None:
+def test_named_object_is_deleted_neither_by_collection_nor_by_close(
+    client: Client, make_client: MakeClient, observer: Observer, kind: str
+) -> None:
     other = make_client()
     made, use = TYPES[kind]
     obj = made(name="it", client=other)
     use(obj)
-    guest = f"{obj.path}/guest"  # the server reaps a container that nothing is left in
+    guest = f"{obj.path}/guest"  # the server deletes empty containers
     observer.kazoo.create(guest, makepath=True)
     del obj
     gc.collect()
@@ -312,7 +318,10 @@ def test_object_with_a_name_stays(client: Client, make_client: MakeClient, obser
 
 
 def blocking_calls() -> dict[str, Callable[[], tuple[Callable[..., Any], tuple[Any, ...], Callable[[], Any]]]]:
-    """How each call comes to block: what a process then calls, and how the object is tried afterwards."""
+    """Return, for each call that blocks, a function that prepares an object.
+
+    It returns the call, its arguments, and a function that uses the object afterwards.
+    """
 
     def held(kind: Callable[..., Any]) -> Any:
         lock = kind(name="i")
@@ -373,48 +382,48 @@ def blocking_calls() -> dict[str, Callable[[], tuple[Callable[..., Any], tuple[A
 
 @pytest.mark.slow_on("zookeeper")
 @pytest.mark.parametrize("call", blocking_calls())
-def test_ctrl_c_ends_the_call_leaves_nothing_and_the_object_works_on(
+def test_keyboard_interrupt_of_a_blocking_call_leaves_no_znode_and_a_usable_object(
     client: Client, peer: Peer, observer: Observer, tmp_path: Path, call: str
 ) -> None:
-    function, args, try_it = blocking_calls()[call]()
+    function, args, use = blocking_calls()[call]()
     peer.do(remote.session_id)
-    held, waits = standing(client, observer), tmp_path / "waits"
+    held, waits = ephemerals(client, observer), tmp_path / "waits"
     peer.start(remote.catch_and_tell, waits, function, *args)
     eventually(waits.exists)
     peer.signal(signal.SIGINT)
     assert peer.result() == "KeyboardInterrupt"
-    eventually(lambda: standing(client, observer) == held)
-    try_it()
-    eventually(lambda: not standing(client, observer))
+    eventually(lambda: ephemerals(client, observer) == held)
+    use()
+    eventually(lambda: not ephemerals(client, observer))
 
 
-def standing(client: Client, observer: Observer) -> list[str]:
+def ephemerals(client: Client, observer: Observer) -> list[str]:
     return [path for path in observer.ephemerals(client.namespace) if "/receipts/" not in path]
 
 
-def reader(**own: Any) -> Any:
-    return SharedLock(**own).reader
+def reader(**options: Any) -> Any:
+    return SharedLock(**options).reader
 
 
-def writer(**own: Any) -> Any:
-    return SharedLock(**own).writer
+def writer(**options: Any) -> Any:
+    return SharedLock(**options).writer
 
 
 @pytest.mark.slow_on("zookeeper")
 @pytest.mark.parametrize("kind", [Lock, RLock, Semaphore, reader, writer])
 @pytest.mark.parametrize("seed", [1, 2])
-def test_interrupts_at_random_moments_leave_it_usable_and_nothing_behind(
+def test_random_interrupts_leave_a_usable_object_and_no_znode(
     client: Client, peers: list[Peer], observer: Observer, kind: Callable[..., Any], seed: int
 ) -> None:
-    kept = seed == 2 and kind in (Lock, RLock, writer)  # then most rounds are over before they can be interrupted
-    lock = kind(name="s") if kept or kind is Semaphore else kind(name="s", linger=0)
+    cached = seed == 2 and kind in (Lock, RLock, writer)  # cached: most rounds end before they can be interrupted
+    lock = kind(name="s") if cached or kind is Semaphore else kind(name="s", linger=0)
     for place, peer in enumerate(peers[:2]):
         peer.start(remote.storm, lock, 10 * seed + place, 60)
     for peer in peers[:2]:
         inside, interrupted = peer.result(6 * PATIENCE)
         assert inside + interrupted >= 60
-        assert interrupted > 0 or kept
-    eventually(lambda: not standing(client, observer))
+        assert interrupted > 0 or cached
+    eventually(lambda: not ephemerals(client, observer))
     assert lock.acquire(timeout=PATIENCE)
     lock.release()
     for peer in peers[:2]:

@@ -1,4 +1,4 @@
-"""Pool between processes: workers that die, leave and come, callers that die, and what cannot travel."""
+"""Pool between processes: workers and callers that are killed or leave, and what cannot be pickled."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ from distsync.multiprocessing.pool import MaybeEncodingError, Pool, RemoteTraceb
 MakeClient = Callable[..., Client]
 
 LONG = 3 * PATIENCE
-"""Seconds that a result may take which waits for sessions to time out and for processes to start."""
+"""Seconds to wait for results that require sessions to expire and processes to start."""
 
 
 @pytest.fixture
 def mortal(make_client: MakeClient) -> Iterator[Client]:
-    """The default client, with a short session: its workers' too."""
+    """Yield a default client with a short session timeout, which its workers have too."""
     made = make_client(session_timeout=20 * UNIT)
     default_client.set_default(made)
     yield made
@@ -62,15 +62,15 @@ def shells(server: ServerProcess, namespace: str, tmp_path: Path) -> Iterator[Sh
     made.close()
 
 
-def left(pool: Any, observer: Observer) -> list[str]:
-    """Return what is left of tasks, claims, callers and parts."""
+def remaining(pool: Any, observer: Observer) -> list[str]:
+    """Return the znodes that remain of tasks, claims and callers."""
     return [path for path in observer.tree(pool.path) if "/callers/" in path or "/claims/" in path or "/i_" in path]
 
 
 # ---- results
 
 
-def test_results_come_as_from_multiprocessing(client: Client, observer: Observer) -> None:
+def test_pool_returns_results_and_errors_as_in_multiprocessing(client: Client, observer: Observer) -> None:
     with Pool(2, name="p") as pool:
         assert pool.map(remote_pool.square, range(100)) == [number * number for number in range(100)]
         assert pool.starmap(pow, [(2, 3), (3, 2)]) == [8, 9]
@@ -86,10 +86,10 @@ def test_results_come_as_from_multiprocessing(client: Client, observer: Observer
             pool.apply_async(remote_pool.slow_square, (1,)).get(timeout=0)
         pool.close()
         pool.join()
-    assert left(pool, observer) == []
+    assert remaining(pool, observer) == []
 
 
-def test_pool_whose_caller_is_refused_as_it_comes_back_has_results_again(
+def test_pool_that_was_denied_to_recreate_its_caller_znode_works_once_permitted(
     client: Client, observer: Observer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(_pool_client, "REFUSED_S", UNIT)
@@ -108,19 +108,19 @@ def test_pool_whose_caller_is_refused_as_it_comes_back_has_results_again(
         assert pool.apply_async(remote_pool.square, (4,)).get(LONG) == 16
 
 
-def test_task_that_waits_as_its_caller_is_taken_for_dead_is_put_under_the_next_name(
+def test_tasks_submitted_while_their_caller_is_removed_fail_and_later_ones_succeed(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     waits, is_full = threading.Event(), _pool_client.PoolClient._is_full
 
-    def says(caller: _pool_client.PoolClient) -> bool:
+    def is_full_with_signal(caller: _pool_client.PoolClient) -> bool:
         if is_full(caller):
-            waits.set()  # it holds the condition, and leaves it when it waits
+            waits.set()  # the caller holds the condition until it waits
             return True
         return False
 
     monkeypatch.setattr(_pool_client, "UNDER_WAY", 2)
-    monkeypatch.setattr(_pool_client.PoolClient, "_is_full", says)
+    monkeypatch.setattr(_pool_client.PoolClient, "_is_full", is_full_with_signal)
     with Pool(1, name="p") as pool:
         result = pool.map_async(remote_pool.wait_for, ["go"] * 5, chunksize=1)
         assert waits.wait(LONG)
@@ -135,16 +135,18 @@ def test_task_that_waits_as_its_caller_is_taken_for_dead_is_put_under_the_next_n
     pool.join()
 
 
-def test_task_that_arrives_as_its_caller_restarts_is_not_lost(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_task_submitted_right_after_its_caller_was_replaced_is_not_lost(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
     results: list[Any] = []
     deliver = _pool_client.PoolClient._fail
 
-    def says(calling: _pool_client.PoolClient, *lost: Any) -> None:
+    def submit_and_fail(calling: _pool_client.PoolClient, *lost: Any) -> None:
         results.append(pool.apply_async(remote_pool.square, (3,)))
         deliver(calling, *lost)
 
     with Pool(1, name="p") as pool:
-        monkeypatch.setattr(_pool_client.PoolClient, "_fail", says)
+        monkeypatch.setattr(_pool_client.PoolClient, "_fail", submit_and_fail)
         calling = pool._submitting
         client.run(remove_caller(calling._core, calling.caller, False))
         eventually(lambda: results)
@@ -153,38 +155,38 @@ def test_task_that_arrives_as_its_caller_restarts_is_not_lost(client: Client, mo
     pool.join()
 
 
-def test_pool_without_workers_of_its_own_makes_chunks_too(client: Client) -> None:
+def test_pool_without_workers_of_its_own_maps_on_those_of_another(client: Client) -> None:
     with Pool(1, name="p"), Pool(0, name="p") as pool:
         assert pool.map_async(remote_pool.square, iter(range(9))).get(LONG) == [number * number for number in range(9)]
         assert pool.starmap_async(pow, [(2, 3)]).get(LONG) == [8]
         assert pool.map_async(remote_pool.square, []).get(LONG) == []
 
 
-def test_pool_without_a_name_leaves_nothing_at_all(client: Client, observer: Observer) -> None:
+def test_unnamed_pool_leaves_no_znode_behind(client: Client, observer: Observer) -> None:
     with Pool(1) as pool:
         assert pool.map(remote_pool.square, [1, 2]) == [1, 4]
     pool.join()
     assert pool.path not in observer.tree(client.namespace)
 
 
-def test_pool_without_a_name_is_none_to_warn_of(client: Client, recwarn: pytest.WarningsRecorder) -> None:
-    """As most programs of the stdlib's make theirs, at module level."""
+def test_unnamed_pool_of_a_with_statement_causes_no_warning(client: Client, recwarn: pytest.WarningsRecorder) -> None:
+    """Most programs that use multiprocessing create theirs like this, at module level."""
     program = "with Pool(1) as pool:\n    print(pool.map(abs, [-1]))\n" * 2
     exec(program, {"__name__": "program", "Pool": Pool, "print": lambda got: None})
     assert [str(each.message) for each in recwarn if issubclass(each.category, UnnamedObjectWarning)] == []
 
 
-def test_pool_that_is_terminated_takes_its_tasks_out(client: Client, observer: Observer) -> None:
+def test_terminate_deletes_the_tasks_of_the_pool(client: Client, observer: Observer) -> None:
     pool = Pool(1, name="p")
     waiting = pool.map_async(remote_pool.slow_square, range(500), chunksize=1)
     pool.terminate()
     pool.join()
-    eventually(lambda: left(pool, observer) == [], "tasks remain")
+    eventually(lambda: remaining(pool, observer) == [], "tasks remain")
     with pytest.raises(TaskLostError, match="was terminated"):
         waiting.get(LONG)
 
 
-def test_pool_does_not_pickle(client: Client) -> None:
+def test_pool_cannot_be_pickled(client: Client) -> None:
     with Pool(1, name="p") as pool, pytest.raises(NotImplementedError):
         pickle.dumps(pool)
     pool.join()
@@ -197,14 +199,14 @@ def test_endless_iterable_is_read_no_further_than_needed(client: Client) -> None
     pool.join()
 
 
-def test_tasks_that_wait_for_each_other_are_on_different_workers(client: Client) -> None:
+def test_tasks_that_wait_for_each_other_run_on_different_workers(client: Client) -> None:
     with Pool(3, name="p") as pool:
-        list(pool.imap(remote_pool.square, range(200)))  # these teach the workers to take many at once
+        list(pool.imap(remote_pool.square, range(200)))  # after these the workers claim many tasks at once
         assert len(set(pool.starmap(remote_pool.meet, [("b", 3)] * 3, chunksize=1))) == 3
     pool.join()
 
 
-def test_callback_that_raises_does_not_keep_others_waiting(client: Client, caplog: pytest.LogCaptureFixture) -> None:
+def test_callback_that_raises_does_not_block_other_results(client: Client, caplog: pytest.LogCaptureFixture) -> None:
     def fail(_: Any) -> None:
         raise LookupError
 
@@ -215,20 +217,20 @@ def test_callback_that_raises_does_not_keep_others_waiting(client: Client, caplo
         assert first.ready()
     pool.join()
     assert "callback" in caplog.text
-    caplog.clear()  # a traceback keeps its frames, and they the pool
+    caplog.clear()  # a traceback references its frames, and they reference the pool
 
 
-# ---- workers that die, leave, come
+# ---- workers that are killed, leave or join
 
 
-def test_tasks_of_a_worker_that_is_killed_are_done_by_others(mortal: Client, tmp_path: Path) -> None:
+def test_tasks_of_a_killed_worker_are_run_by_others(mortal: Client, tmp_path: Path) -> None:
     with Pool(2, name="p") as pool:
         tasks = [(str(tmp_path), number) for number in range(6)]
         assert pool.starmap(remote_pool.die_first, tasks, chunksize=1) == [number * number for number in range(6)]
     pool.join()
 
 
-def test_task_that_kills_its_workers_is_given_up_and_takes_no_other_with_it(mortal: Client, observer: Observer) -> None:
+def test_task_that_kills_its_workers_is_the_only_one_to_fail(mortal: Client, observer: Observer) -> None:
     with Pool(2, name="p", max_deliveries=2) as pool:
         list(pool.imap(remote_pool.square, range(100)))
         good = [pool.apply_async(remote_pool.square, (number,)) for number in range(5)]
@@ -239,10 +241,10 @@ def test_task_that_kills_its_workers_is_given_up_and_takes_no_other_with_it(mort
         assert [one.get(LONG) for one in good + more] == [0, 1, 4, 9, 16] * 2
         pool.close()
         pool.join()
-    assert left(pool, observer) == []
+    assert remaining(pool, observer) == []
 
 
-def test_task_that_kills_its_workers_takes_no_other_with_it_though_answers_are_slow(mortal: Client) -> None:
+def test_task_that_kills_its_workers_is_the_only_one_to_fail_if_replies_are_slow(mortal: Client) -> None:
     with Pool(2, remote_pool.answer_slowly, name="p", max_deliveries=2) as pool:
         good = [pool.apply_async(remote_pool.square, (number,)) for number in range(3)]
         bad = pool.apply_async(remote_pool.die)
@@ -252,17 +254,17 @@ def test_task_that_kills_its_workers_takes_no_other_with_it_though_answers_are_s
         assert [one.get(LONG) for one in good + more] == [0, 1, 4] * 2
 
 
-def test_worker_works_on_when_nobody_can_know_what_it_has_claimed_and_given_back(
+def test_worker_continues_when_the_outcome_of_returning_a_claim_is_unknown(
     client: Client, observer: Observer, tmp_path: Path
 ) -> None:
     mark = tmp_path / "given-back"
     with Pool(0, name="p") as pool:
         first = pool.apply_async(remote_pool.wait_for, ("go",))
         others = [pool.apply_async(remote_pool.square, (number,)) for number in range(4)]
-        eventually(lambda: len([path for path in left(pool, observer) if "/i_" in path]) == 5)
+        eventually(lambda: len([path for path in remaining(pool, observer) if "/i_" in path]) == 5)
         with Pool(1, remote_pool.doubt, (str(mark),), name="p") as working:
             (worker,) = [process.pid for process in working._pool]
-            eventually(mark.exists, "nothing was given back", LONG)
+            eventually(mark.exists, "no task was returned", LONG)
             Event(name="go").set()
             assert first.get(LONG) == worker
             assert [one.get(LONG) for one in others] == [0, 1, 4, 9]
@@ -272,14 +274,15 @@ def test_worker_works_on_when_nobody_can_know_what_it_has_claimed_and_given_back
 
 
 @pytest.mark.parametrize(
-    ("initializer", "story"), [(remote_pool.fail_to_begin, "no model file"), (remote_pool.exit_at_begin, "exit code 3")]
+    ("initializer", "reason"),
+    [(remote_pool.fail_to_begin, "no model file"), (remote_pool.exit_at_begin, "exit code 3")],
 )
-def test_workers_that_end_before_they_begin_are_an_error_for_the_caller(
-    client: Client, initializer: Any, story: str
+def test_workers_that_exit_before_they_start_raise_an_error_in_the_caller(
+    client: Client, initializer: Any, reason: str
 ) -> None:
     with Pool(2, initializer, name="p") as pool:
         for _ in range(2):
-            with pytest.raises(WorkerStartError, match=story):
+            with pytest.raises(WorkerStartError, match=reason):
                 pool.apply_async(remote_pool.square, (3,)).get(LONG)
     pool.join()
 
@@ -291,7 +294,7 @@ def test_two_pools_of_one_name_share_their_workers(client: Client, peer: Peer) -
     pool.join()
 
 
-def test_worker_of_the_command_line_joins_and_finishes_its_task_at_sigterm(client: Client, shells: Shells) -> None:
+def test_command_line_worker_joins_and_finishes_its_task_on_sigterm(client: Client, shells: Shells) -> None:
     with Pool(0, name="p") as pool:
         command = shells.start("-m", "distsync", "worker", "p", "--processes", "1")
         result = pool.apply_async(remote_pool.wait_to_be_told, ("go",))
@@ -305,7 +308,9 @@ def test_worker_of_the_command_line_joins_and_finishes_its_task_at_sigterm(clien
 
 
 @pytest.mark.slow
-def test_worker_that_cannot_import_the_function_says_so(client: Client, shells: Shells) -> None:
+def test_task_whose_module_the_worker_cannot_import_raises_payload_refused_error(
+    client: Client, shells: Shells
+) -> None:
     with Pool(0, name="p") as pool:
         shells.start("-m", "distsync", "worker", "p", "--processes", "1")
         with pytest.raises(PayloadRefusedError, match="a_module_that_is_not_there"):
@@ -315,7 +320,7 @@ def test_worker_that_cannot_import_the_function_says_so(client: Client, shells: 
 
 
 @pytest.mark.slow
-def test_server_that_is_killed_and_started_again_loses_nothing(own_server: ServerProcess) -> None:
+def test_restart_of_the_server_loses_no_task(own_server: ServerProcess) -> None:
     with Client(own_server.hosts, namespace="/pools") as client, Pool(2, name="p", client=client) as pool:
         results = pool.imap(remote_pool.slow_square, range(40))
         assert next(results) == 0
@@ -325,19 +330,19 @@ def test_server_that_is_killed_and_started_again_loses_nothing(own_server: Serve
         pool.join()
 
 
-def test_initializer_that_does_not_travel_is_refused_at_once(client: Client, observer: Observer) -> None:
+def test_initializer_that_cannot_be_pickled_is_refused_at_once(client: Client, observer: Observer) -> None:
     context = distsync.multiprocessing.get_context("spawn")
     with pytest.raises((AttributeError, pickle.PicklingError), match="lambda"):
         context.Pool(1, lambda: None, name="p")
     assert not [path for path in observer.tree(client.namespace) if "/callers/" in path]
 
 
-# ---- callers that die
+# ---- callers that are killed
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["p", None])
-def test_caller_that_is_killed_leaves_nothing(
+def test_killed_caller_leaves_no_worker_and_no_znode(
     mortal: Client, make_mortal: Callable[..., Peer], observer: Observer, name: str | None
 ) -> None:
     caller = make_mortal()
@@ -358,7 +363,7 @@ def is_alive(pid: int) -> bool:
 
 
 @pytest.mark.slow
-def test_caller_and_workers_killed_together_are_removed_by_the_next_pool(
+def test_znodes_of_a_caller_and_workers_killed_together_are_deleted_by_the_next_pool(
     mortal: Client, make_mortal: Callable[..., Peer], observer: Observer
 ) -> None:
     caller = make_mortal()
@@ -378,7 +383,7 @@ def test_caller_and_workers_killed_together_are_removed_by_the_next_pool(
     eventually(nothing_remains, "the pool remains", LONG)
 
 
-def test_caller_whose_session_ends_gets_its_results(client: Client) -> None:
+def test_caller_whose_session_expires_gets_its_results(client: Client) -> None:
     with Pool(1, name="p") as pool:
         result = pool.apply_async(remote_pool.wait_for, ("go",))
         assert Event(name="go-begun").wait(LONG)
@@ -388,10 +393,10 @@ def test_caller_whose_session_ends_gets_its_results(client: Client) -> None:
     pool.join()
 
 
-# ---- what cannot travel
+# ---- payloads, codecs and progress
 
 
-def test_task_and_result_that_do_not_pickle_leave_the_pool_usable(client: Client) -> None:
+def test_unpicklable_task_or_result_raises_and_leaves_the_pool_usable(client: Client) -> None:
     with Pool(1, name="p") as pool:
         with pytest.raises((AttributeError, pickle.PicklingError), match="lambda"):
             pool.apply(remote_pool.same, (lambda: None,))
@@ -403,7 +408,7 @@ def test_task_and_result_that_do_not_pickle_leave_the_pool_usable(client: Client
     pool.join()
 
 
-def test_long_payloads_are_split_and_nothing_of_them_remains(client: Client, observer: Observer) -> None:
+def test_long_payloads_are_split_and_their_parts_are_deleted(client: Client, observer: Observer) -> None:
     with Pool(1, name="p", max_payload=5_000_000) as pool:
         long = os.urandom(3_000_000)
         assert pool.apply(remote_pool.same, (long,)) == long
@@ -416,7 +421,7 @@ def test_long_payloads_are_split_and_nothing_of_them_remains(client: Client, obs
     pool.join()
 
 
-def test_worker_with_another_authkey_is_refused_by_name(make_client: MakeClient) -> None:
+def test_task_refused_for_its_signature_names_its_function(make_client: MakeClient) -> None:
     mine, theirs = make_client(authkey=b"mine"), make_client(authkey=b"theirs")
     with Pool(0, name="p", client=mine) as pool, Pool(1, name="p", client=theirs) as other:
         with pytest.raises(PayloadRefusedError, match=r"helpers\.remote_functions\.pool\.square .*signature"):
@@ -426,7 +431,7 @@ def test_worker_with_another_authkey_is_refused_by_name(make_client: MakeClient)
     other.join()
 
 
-def test_item_that_no_pool_has_put_is_thrown_away(client: Client, other: Client, observer: Observer) -> None:
+def test_item_that_is_no_task_is_discarded(client: Client, other: Client, observer: Observer) -> None:
     with Pool(1, name="p") as pool:
         JoinableQueue(path=pool.path, client=other).put("nothing that a worker could do")
         assert pool.apply_async(remote_pool.square, (3,)).get(LONG) == 9
@@ -434,7 +439,7 @@ def test_item_that_no_pool_has_put_is_thrown_away(client: Client, other: Client,
     pool.join()
 
 
-def test_json_is_refused(make_client: MakeClient) -> None:
+def test_json_codec_is_refused(make_client: MakeClient) -> None:
     with pytest.raises(ConfigurationError, match="json"):
         Pool(1, name="p", client=make_client(codec="json"))
 
@@ -444,8 +449,8 @@ def test_progress_is_shown_on_stderr(client: Client, capfd: pytest.CaptureFixtur
         pool.map(remote_pool.square, range(30))
         pool.close()
         pool.join()
-    assert "thumbs" in (said := capfd.readouterr().err)
-    assert "30/30" in said
+    assert "thumbs" in (output := capfd.readouterr().err)
+    assert "30/30" in output
 
 
 def test_progress_without_rich_says_what_to_install(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:

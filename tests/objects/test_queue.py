@@ -1,4 +1,4 @@
-"""Queue and SimpleQueue between threads, clients and processes: nothing is lost, nothing comes twice."""
+"""Queue and SimpleQueue shared by threads, clients and processes: no item is lost or duplicated."""
 
 from __future__ import annotations
 
@@ -40,15 +40,15 @@ def waiting_getters(queue: Any, observer: Observer) -> int:
 # ---- first in, first out
 
 
-def test_items_of_a_process_come_in_their_order_to_another(queue: Any, peer: Peer) -> None:
+def test_items_of_one_process_reach_another_in_fifo_order(queue: Any, peer: Peer) -> None:
     remote.put_all(queue, "us", 20)
     assert peer.do(queue.qsize) == 20
     assert peer.do(remote.get_many, queue, 20) == [("us", number) for number in range(20)]
     assert queue.empty()
 
 
-def test_items_are_got_from_a_server_that_cannot_read_several_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As ZooKeeper before 3.6, which hangs up on who asks it to. It is asked once."""
+def test_queue_works_with_a_server_that_has_no_multi_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As ZooKeeper before 3.6, which closes the connection on this request. It is sent only once."""
     states: list[str] = []
     with EmbeddedServer() as server, distsync.connect(server.hosts, default=False) as client:
         monkeypatch.delitem(codec._REQUEST_READERS, OpCode.MULTI_READ)
@@ -62,10 +62,10 @@ def test_items_are_got_from_a_server_that_cannot_read_several_at_once(monkeypatc
     assert got == list(range(50))
 
 
-def test_nothing_is_lost_or_doubled_between_2_producers_and_4_consumers(
+def test_2_producers_and_4_consumers_lose_and_duplicate_no_item(
     queue: Any, peers: list[Peer], make_mortal: Callable[..., Peer]
 ) -> None:
-    """And each consumer sees the items of each producer in their order."""
+    """And each consumer gets the items of each producer in their order."""
     count, consumers = 100, [*peers[1:], make_mortal(4.0), make_mortal(4.0)]
     for consumer in consumers:
         consumer.start(remote.get_until, queue, "end")
@@ -76,16 +76,16 @@ def test_nothing_is_lost_or_doubled_between_2_producers_and_4_consumers(
         queue.put("end")
     got = [consumer.result(3 * PATIENCE) for consumer in consumers]
     assert Counter(item for items in got for item in items) == {
-        (who, number): 1 for who in ("us", "peer") for number in range(count)
+        (producer, number): 1 for producer in ("us", "peer") for number in range(count)
     }
     for items in got:
-        for who in ("us", "peer"):
-            numbers = [number for name, number in items if name == who]
+        for producer in ("us", "peer"):
+            numbers = [number for name, number in items if name == producer]
             assert numbers == sorted(numbers)
     assert queue.qsize() == 0
 
 
-def test_getters_that_wait_get_in_the_order_of_their_coming(queue: Any, peers: list[Peer], observer: Observer) -> None:
+def test_waiting_getters_are_served_in_fifo_order(queue: Any, peers: list[Peer], observer: Observer) -> None:
     for count, peer in enumerate(peers, 1):
         peer.start(queue.get)
         eventually(lambda: waiting_getters(queue, observer) == count)  # noqa: B023
@@ -112,7 +112,7 @@ def test_threads_of_one_object_get_each_item_once(queue: Any) -> None:
     assert sorted(item for items in got for item in items) == [*range(100)]
 
 
-def test_get_of_an_empty_queue_is_empty_at_once_and_in_time(queue: Any, observer: Observer) -> None:
+def test_get_of_an_empty_queue_raises_empty_at_once_or_on_timeout(queue: Any, observer: Observer) -> None:
     for ask in (
         queue.get_nowait,
         lambda: queue.get(False),
@@ -129,7 +129,7 @@ def test_get_of_an_empty_queue_is_empty_at_once_and_in_time(queue: Any, observer
 
 
 @pytest.mark.slow_on("zookeeper")
-def test_next_getter_gets_after_one_that_exits_or_stops_waiting(
+def test_item_reaches_the_next_getter_after_others_were_killed_or_timed_out(
     queue: Any, peer: Peer, make_mortal: Callable[..., Peer], observer: Observer
 ) -> None:
     mortal = make_mortal()
@@ -146,14 +146,14 @@ def test_next_getter_gets_after_one_that_exits_or_stops_waiting(
 
 
 @pytest.mark.slow_on("zookeeper")
-def test_item_stays_when_its_producer_exits(queue: Any, make_mortal: Callable[..., Peer]) -> None:
+def test_item_remains_after_its_producer_was_killed(queue: Any, make_mortal: Callable[..., Peer]) -> None:
     mortal = make_mortal()
     mortal.do(queue.put, "will")
     mortal.kill()
     assert queue.get() == "will"
 
 
-def test_getter_whose_session_ends_continues_to_wait(queue: Any, make_client: MakeClient, observer: Observer) -> None:
+def test_getter_whose_session_expires_enqueues_again(queue: Any, make_client: MakeClient, observer: Observer) -> None:
     other = make_client()
     waiting = Running(type(queue)(name="q", client=other).get)
     eventually(lambda: waiting_getters(queue, observer) == 1)
@@ -170,7 +170,7 @@ def test_getter_whose_session_ends_continues_to_wait(queue: Any, make_client: Ma
     assert behind.result() == "next"
 
 
-def test_items_that_cannot_be_sent_put_nothing(queue: Any) -> None:
+def test_put_of_an_item_that_cannot_be_sent_raises_and_adds_nothing(queue: Any) -> None:
     with pytest.raises(PayloadError):
         queue.put(threading.Lock())
     with pytest.raises(PayloadTooLargeError):
@@ -181,8 +181,8 @@ def test_items_that_cannot_be_sent_put_nothing(queue: Any) -> None:
     assert queue.get() == largest
 
 
-def test_queue_carries_a_queue(queue: Any, client: Client, peer: Peer) -> None:
-    """The answer comes through a queue that was sent with the question."""
+def test_queue_can_be_sent_through_a_queue(queue: Any, client: Client, peer: Peer) -> None:
+    """The answer is sent through a queue that was received with the question."""
     answers = Queue[str]()
     queue.put((answers, "question"))
     asked, item = peer.do(queue.get)
@@ -191,7 +191,7 @@ def test_queue_carries_a_queue(queue: Any, client: Client, peer: Peer) -> None:
     assert answers.get() == "answer"
 
 
-def test_queue_with_a_deleted_folder_is_empty(queue: Any, observer: Observer) -> None:
+def test_queue_whose_znode_was_deleted_is_empty_and_usable(queue: Any, observer: Observer) -> None:
     queue.put(1)
     observer.wipe(queue.path)
     with pytest.raises(Empty):
@@ -203,7 +203,7 @@ def test_queue_with_a_deleted_folder_is_empty(queue: Any, observer: Observer) ->
 # ---- bounded
 
 
-def test_bound_holds_over_all_processes(client: Client, peers: list[Peer]) -> None:
+def test_bound_applies_to_all_processes(client: Client, peers: list[Peer]) -> None:
     queue = Queue[int](2, name="q")
     peers[0].do(queue.put, 0)
     queue.put(1)
@@ -222,12 +222,12 @@ def test_bound_holds_over_all_processes(client: Client, peers: list[Peer]) -> No
 
 
 def sizes(queue: Any) -> int:
-    """Items that are there, over the bound or not."""
+    """Return the number of items, including those of blocked puts."""
     return int(queue._run(queue._core.znodes.size()))
 
 
-def test_puts_are_never_further_ahead_than_the_bound(client: Client, peers: list[Peer]) -> None:
-    """Each put that has returned has its item among the first ``maxsize``: nobody sees more that have."""
+def test_number_of_returned_puts_never_exceeds_the_bound(client: Client, peers: list[Peer]) -> None:
+    """A put returns only when its item is among the first ``maxsize`` ones."""
     queue = Queue[int](3, name="q")
     returned, got = 0, 0
     lock = threading.Lock()
@@ -238,7 +238,7 @@ def test_puts_are_never_further_ahead_than_the_bound(client: Client, peers: list
             queue.put(number)
             with lock:
                 returned += 1
-                assert returned - got <= 3 + 1  # one may have been got and not yet counted
+                assert returned - got <= 3 + 1  # one item may have been removed and not counted yet
 
     def get_some() -> list[int]:
         nonlocal got
@@ -255,7 +255,7 @@ def test_puts_are_never_further_ahead_than_the_bound(client: Client, peers: list
     assert Counter(items) == dict.fromkeys(range(20), 3)
 
 
-def test_blocked_puts_of_processes_succeed_in_order(client: Client, peers: list[Peer]) -> None:
+def test_blocked_puts_of_processes_complete_in_fifo_order(client: Client, peers: list[Peer]) -> None:
     queue = Queue[int](1, name="q")
     queue.put(0)
     for number, peer in enumerate(peers, 1):
@@ -267,8 +267,10 @@ def test_blocked_puts_of_processes_succeed_in_order(client: Client, peers: list[
     assert queue.get() == 3
 
 
-def test_put_that_times_out_while_it_is_got_has_put(client: Client, make_client: MakeClient) -> None:
-    """At every moment: either Full and nothing there, or no error and the item."""
+def test_put_that_times_out_while_a_place_becomes_free_raises_full_or_adds_its_item(
+    client: Client, make_client: MakeClient
+) -> None:
+    """Whatever the moment: either Full and no item, or no error and the item."""
     full, other = Queue[int](1, name="q"), Queue[int](1, name="q", client=make_client())
     outcomes = set()
     for each in range(12):
@@ -287,7 +289,7 @@ def test_put_that_times_out_while_it_is_got_has_put(client: Client, make_client:
     assert outcomes
 
 
-def test_bound_may_be_changed_while_it_is_used(client: Client, peer: Peer) -> None:
+def test_maxsize_can_be_changed_during_use(client: Client, peer: Peer) -> None:
     queue = Queue[int](1, name="q")
     queue.put(1)
     with pytest.raises(Full):
@@ -301,7 +303,7 @@ def test_bound_may_be_changed_while_it_is_used(client: Client, peer: Peer) -> No
 
 
 @pytest.mark.parametrize("kind", [Queue, JoinableQueue])
-def test_bound_is_that_of_the_object_whose_put_waits(client: Client, kind: Any) -> None:
+def test_bound_of_an_object_applies_to_its_own_puts_only(client: Client, kind: Any) -> None:
     bounded, unbounded = kind(2, name="q"), kind(name="q")
     putting = Running(bounded.put_many, range(6))
     eventually(lambda: waiting_calls(client))
@@ -315,15 +317,15 @@ def test_bound_is_that_of_the_object_whose_put_waits(client: Client, kind: Any) 
         unbounded.task_done()
 
 
-# ---- what others do to it
+# ---- changes by other programs
 
 
 @pytest.mark.parametrize("kind", [Queue, JoinableQueue])
-def test_deleted_items_are_lost_and_the_queue_continues(kind: Any, client: Client, observer: Observer) -> None:
-    for gone in ("items", "items/0000000000"):
-        queue = kind(name=f"q-{len(gone)}")
-        queue.put("gone")
-        observer.kazoo.delete(f"{queue.path}/{gone}", recursive=True)
+def test_queue_is_usable_after_its_items_were_deleted(kind: Any, client: Client, observer: Observer) -> None:
+    for deleted in ("items", "items/0000000000"):
+        queue = kind(name=f"q-{len(deleted)}")
+        queue.put("deleted")
+        observer.kazoo.delete(f"{queue.path}/{deleted}", recursive=True)
         getting = Running(queue.get)
         assert getting.is_alive()
         queue.put("it")
@@ -332,11 +334,9 @@ def test_deleted_items_are_lost_and_the_queue_continues(kind: Any, client: Clien
 
 
 @pytest.mark.parametrize("kind", [Queue, JoinableQueue])
-def test_queue_of_which_a_removal_has_left_something_is_made_again(
-    kind: Any, client: Client, observer: Observer
-) -> None:
+def test_partly_deleted_queue_is_recreated(kind: Any, client: Client, observer: Observer) -> None:
     queue = kind(name="q")
-    queue.put("gone")
+    queue.put("deleted")
     for part in observer.kazoo.get_children(queue.path):
         if part != "items":
             observer.kazoo.delete(f"{queue.path}/{part}", recursive=True)
@@ -348,7 +348,7 @@ def test_queue_of_which_a_removal_has_left_something_is_made_again(
 
 
 @pytest.mark.parametrize("kind", [Queue, JoinableQueue])
-def test_deleted_last_segment_is_created_again(
+def test_deleted_last_segment_is_recreated(
     kind: Any, client: Client, observer: Observer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(queue_protocol, "SEGMENT", 2)
@@ -368,10 +368,10 @@ def test_deleted_last_segment_is_created_again(
 
 @pytest.mark.slow_on("zookeeper")
 @pytest.mark.parametrize("kind", [Queue, JoinableQueue])
-def test_put_that_cannot_take_its_item_out_after_a_shutdown_does_not_say_that_it_has(
+def test_put_that_cannot_withdraw_its_item_after_a_shutdown_raises_outcome_unknown(
     kind: Any, client: Client, make_client: MakeClient, proxy: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The connection breaks between the look that shows the shutdown and the withdrawal."""
+    """The connection breaks after the put has read the shutdown, and before it withdraws its item."""
     queue, theirs = kind(1, name="q", client=make_client(hosts=proxy.hosts)), kind(1, name="q")
     queue.put("first")
     name = "retract" if kind is Queue else "retract_unclaimed"
@@ -399,8 +399,10 @@ def test_put_that_cannot_take_its_item_out_after_a_shutdown_does_not_say_that_it
 
 @pytest.mark.parametrize("kind", [Queue, JoinableQueue])
 @pytest.mark.parametrize("counter", ["state", "puts"])
-def test_put_reports_which_counter_was_deleted(kind: Any, client: Client, observer: Observer, counter: str) -> None:
-    """Nobody knows any more how many items there are; and no call asks without end."""
+def test_put_with_a_deleted_counter_raises_corrupt_node_error(
+    kind: Any, client: Client, observer: Observer, counter: str
+) -> None:
+    """The number of items is unknown then, and no call retries forever."""
     queue = kind(name="q")
     queue.put("a")
     observer.kazoo.delete(f"{queue.path}/{counter}")
@@ -409,7 +411,7 @@ def test_put_reports_which_counter_was_deleted(kind: Any, client: Client, observ
 
 
 @pytest.mark.parametrize(("kind", "counter"), [(Queue, "gets"), (JoinableQueue, "dones")])
-def test_task_done_reports_which_counter_was_deleted(
+def test_get_or_task_done_with_a_deleted_counter_raises_corrupt_node_error(
     kind: Any, client: Client, observer: Observer, counter: str
 ) -> None:
     queue = kind(name="q")
@@ -424,7 +426,7 @@ def test_task_done_reports_which_counter_was_deleted(
         end()
 
 
-def test_get_many_reports_which_counter_was_deleted(client: Client, observer: Observer) -> None:
+def test_get_many_with_a_deleted_counter_raises_corrupt_node_error(client: Client, observer: Observer) -> None:
     queue = Queue[str](name="q")
     queue.put_many("abc")
     observer.kazoo.delete(f"{queue.path}/gets")
@@ -433,7 +435,7 @@ def test_get_many_reports_which_counter_was_deleted(client: Client, observer: Ob
     assert len(observer.kazoo.get_children(f"{queue.path}/items/0000000000")) == 3
 
 
-# ---- counting
+# ---- task_done and join
 
 
 def test_join_waits_for_the_task_done_of_other_processes(client: Client, peers: list[Peer]) -> None:
@@ -453,7 +455,7 @@ def test_join_waits_for_the_task_done_of_other_processes(client: Client, peers: 
     assert sorted(got[0] + got[1]) == [*range(10)]
     assert queue.unfinished_tasks == 2
     queue.task_done()
-    queue.task_done()  # for the peers, which got these items: what they count is too much now
+    queue.task_done()  # for the items of the peers, whose own calls are now excessive
     assert [peer.do(remote.catch, queue.task_done) for peer in peers[:2]] == ["ValueError"] * 2
     assert queue.unfinished_tasks == 0
     queue.join()
@@ -468,7 +470,7 @@ def test_join_waits_for_the_task_done_of_other_processes(client: Client, peers: 
     queue.join()
 
 
-def test_join_does_not_end_while_one_item_is_not_done(client: Client, peer: Peer) -> None:
+def test_join_returns_when_the_last_item_is_done(client: Client, peer: Peer) -> None:
     queue = Queue[int](name="q")
     queue.put(1)
     queue.put(2)
@@ -481,10 +483,10 @@ def test_join_does_not_end_while_one_item_is_not_done(client: Client, peer: Peer
     joining.result()
 
 
-# ---- shutting down
+# ---- shutdown
 
 
-def test_shutdown_ends_gets_when_it_is_empty_and_puts_at_once(client: Client, peers: list[Peer]) -> None:
+def test_shutdown_raises_in_puts_at_once_and_in_gets_of_the_empty_queue(client: Client, peers: list[Peer]) -> None:
     queue = Queue[int](name="q")
     queue.put(1)
     peers[0].do(queue.shutdown)
@@ -499,7 +501,7 @@ def test_shutdown_ends_gets_when_it_is_empty_and_puts_at_once(client: Client, pe
 
 
 @pytest.mark.parametrize("immediate", [False, True])
-def test_shutdown_wakes_getters_that_wait(
+def test_shutdown_raises_in_waiting_getters(
     client: Client, peers: list[Peer], observer: Observer, immediate: bool
 ) -> None:
     queue = Queue[int](name="q")
@@ -514,7 +516,7 @@ def test_shutdown_wakes_getters_that_wait(
 
 
 @pytest.mark.parametrize("immediate", [False, True])
-def test_shutdown_wakes_puts_that_are_blocked(client: Client, peers: list[Peer], immediate: bool) -> None:
+def test_shutdown_raises_in_blocked_puts(client: Client, peers: list[Peer], immediate: bool) -> None:
     queue = Queue[int](1, name="q")
     queue.put(0)
     for count, peer in enumerate(peers, 1):
@@ -530,10 +532,10 @@ def test_shutdown_wakes_puts_that_are_blocked(client: Client, peers: list[Peer],
 
 
 @pytest.mark.slow_on("zookeeper")
-def test_immediate_shutdown_throws_away_what_a_dead_put_has_left(
+def test_immediate_shutdown_discards_the_item_of_a_killed_blocked_put(
     make_client: MakeClient, make_mortal: Callable[..., Peer]
 ) -> None:
-    client = make_client(session_timeout=2.0)  # it is waited for, half of that at the longest
+    client = make_client(session_timeout=2.0)  # shutdown waits for the killed put, up to half of that
     queue, mortal = Queue[int](1, name="q", client=client), make_mortal()
     queue.put(0)
     mortal.start(queue.put, 1)
@@ -545,7 +547,7 @@ def test_immediate_shutdown_throws_away_what_a_dead_put_has_left(
         queue.get()
 
 
-def test_immediate_shutdown_throws_away_what_is_left_and_ends_join(client: Client, peer: Peer) -> None:
+def test_immediate_shutdown_discards_items_and_lets_join_return(client: Client, peer: Peer) -> None:
     queue = Queue[int](name="q")
     for number in range(5):
         queue.put(number)
@@ -569,12 +571,12 @@ def small_segments(monkeypatch: pytest.MonkeyPatch) -> int:
     return 5
 
 
-def test_segments_keep_the_order_and_go_when_they_are_empty(
+def test_segments_keep_fifo_order_and_are_deleted_when_empty(
     queue: Any, small_segments: int, observer: Observer
 ) -> None:
     for number in range(23):
         queue.put(number)
-        full = (number + 1) // small_segments  # each is followed by a new one, in the background
+        full = (number + 1) // small_segments  # a full segment gets a successor, in the background
         eventually(lambda: len(observer.kazoo.get_children(f"{queue.path}/items")) > full)  # noqa: B023
     assert [queue.get() for _ in range(20)] == [*range(20)]
     assert len(observer.kazoo.get_children(f"{queue.path}/items")) <= 2
@@ -583,15 +585,15 @@ def test_segments_keep_the_order_and_go_when_they_are_empty(
         queue.put(number)
         assert queue.get() == number
 
-    def only_the_tail_is_left() -> bool:
-        with pytest.raises(Empty):  # a getter that finds a sealed one empty drops it; it may be sealed only now
+    def only_the_last_segment_is_left() -> bool:
+        with pytest.raises(Empty):  # a getter deletes an empty sealed segment; it may be sealed only now
             queue.get_nowait()
         return len(observer.kazoo.get_children(f"{queue.path}/items")) == 1
 
-    eventually(only_the_tail_is_left)
+    eventually(only_the_last_segment_is_left)
 
 
-def test_segments_filled_by_many_at_once_lose_nothing(queue: Any, small_segments: int, make_client: MakeClient) -> None:
+def test_segments_filled_concurrently_lose_no_item(queue: Any, small_segments: int, make_client: MakeClient) -> None:
     others = [type(queue)(name="q", client=make_client()) for _ in range(4)]
     putting = [Running(remote.put_all, other, f"{place}", 25) for place, other in enumerate(others[:2])]
     getting = [Running(remote.get_until, other, "end") for other in others[2:]]
@@ -599,21 +601,21 @@ def test_segments_filled_by_many_at_once_lose_nothing(queue: Any, small_segments
     for _ in getting:
         queue.put("end")
     got = results(getting)
-    assert Counter(got[0] + got[1]) == {(who, number): 1 for who in "01" for number in range(25)}
+    assert Counter(got[0] + got[1]) == {(producer, number): 1 for producer in "01" for number in range(25)}
     for items in got:
-        for who in "01":
-            numbers = [number for name, number in items if name == who]
+        for producer in "01":
+            numbers = [number for name, number in items if name == producer]
             assert numbers == sorted(numbers)
 
 
-def test_bound_holds_over_segments(client: Client, small_segments: int, make_client: MakeClient) -> None:
+def test_bound_applies_across_segments(client: Client, small_segments: int, make_client: MakeClient) -> None:
     ours, theirs = Queue[int](3, name="q"), Queue[int](3, name="q", client=make_client())
     putting = Running(remote.put_and_watch, theirs, 30)
     assert [ours.get() for _ in range(30)] == [*range(30)]
     assert putting.result() <= 3
 
 
-def test_getter_waits_over_a_sealed_segment(
+def test_getters_can_wait_across_sealed_segments(
     queue: Any, small_segments: int, observer: Observer, make_client: MakeClient
 ) -> None:
     other = type(queue)(name="q", client=make_client())
@@ -630,7 +632,7 @@ def test_getter_waits_over_a_sealed_segment(
 
 
 @pytest.mark.slow
-def test_3000_items_come_in_order_from_segments_of_full_size(client: Client, observer: Observer) -> None:
+def test_3000_items_are_returned_in_order_from_segments_of_full_size(client: Client, observer: Observer) -> None:
     queue = Queue[int](name="q")
     putting = [Running(remote.put_all, queue, f"{thread}", 750) for thread in range(4)]
     results(putting, 6 * PATIENCE)
@@ -638,13 +640,13 @@ def test_3000_items_come_in_order_from_segments_of_full_size(client: Client, obs
     assert queue.qsize() == 3000
     got = remote.get_many(queue, 3000)
     for thread in range(4):
-        assert [number for who, number in got if who == f"{thread}"] == [*range(750)]
+        assert [number for producer, number in got if producer == f"{thread}"] == [*range(750)]
     with pytest.raises(Empty):
         queue.get_nowait()
     assert len(observer.kazoo.get_children(f"{queue.path}/items")) == 1
 
 
-def test_bound_is_that_of_the_object_whatever_others_of_its_name_do(client: Client) -> None:
+def test_bound_of_a_put_applies_despite_an_unbounded_put_during_its_pickling(client: Client) -> None:
     free = Queue[Any](name="q")
 
     class Meddler:
@@ -657,11 +659,11 @@ def test_bound_is_that_of_the_object_whatever_others_of_its_name_do(client: Clie
     assert free.qsize() == 1
 
 
-# ---- several at once
+# ---- put_many and get_many
 
 
 @pytest.mark.slow_on("zookeeper")
-def test_items_put_together_come_in_their_order(client: Client, peers: list[Peer]) -> None:
+def test_items_of_put_many_are_returned_in_order(client: Client, peers: list[Peer]) -> None:
     queue = Queue[int](name="q")
     queue.put_many([])
     queue.put_many(range(250))
@@ -678,7 +680,7 @@ def test_items_put_together_come_in_their_order(client: Client, peers: list[Peer
     queue.join()
 
 
-def test_batches_fill_segments_and_the_next_ones(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batches_span_several_segments(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(queue_protocol, "SEGMENT", 30)
     queue = Queue[int](name="q")
     for start in range(0, 200, 20):
@@ -699,7 +701,7 @@ def test_large_items_are_put_in_several_requests(client: Client) -> None:
     assert queue.empty()
 
 
-def test_batches_of_several_getters_are_of_different_items(client: Client, peers: list[Peer]) -> None:
+def test_concurrent_get_many_calls_return_different_items(client: Client, peers: list[Peer]) -> None:
     queue = Queue[int](name="q")
     queue.put_many(range(300))
     for peer in peers:
@@ -708,7 +710,7 @@ def test_batches_of_several_getters_are_of_different_items(client: Client, peers
     assert sorted(got) == [*range(300)]
 
 
-def test_batch_is_refused_as_a_whole_when_the_queue_was_shut_down(client: Client) -> None:
+def test_put_many_after_a_shutdown_puts_no_item(client: Client) -> None:
     queue = Queue[int](name="q")
     queue.shutdown()
     with pytest.raises(ShutDown) as caught:
@@ -718,7 +720,7 @@ def test_batch_is_refused_as_a_whole_when_the_queue_was_shut_down(client: Client
         queue.get_many(5)
 
 
-def test_bounded_queue_takes_as_many_as_fit(client: Client) -> None:
+def test_put_many_without_blocking_puts_as_many_items_as_fit(client: Client) -> None:
     queue = Queue[int](2, name="q")
     with pytest.raises(Full) as caught:
         queue.put_many(range(5), block=False)
@@ -726,7 +728,7 @@ def test_bounded_queue_takes_as_many_as_fit(client: Client) -> None:
     assert queue.get_many(5) == [0, 1]
 
 
-def test_number_of_items_to_get_must_be_one_or_more(client: Client) -> None:
+def test_get_many_refuses_invalid_arguments(client: Client) -> None:
     queue = Queue[int](name="q")
     for wrong, error in ((0, ValueError), (-1, ValueError), (1.5, TypeError), (True, TypeError)):
         with pytest.raises(error):

@@ -1,4 +1,4 @@
-"""RateLimiter and IdGenerator between threads, clients and processes."""
+"""RateLimiter and IdGenerator shared by threads, clients and processes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from distsync.testing.faulty_proxy import Proxy
 MakeClient = Callable[..., Client]
 
 LONG_S = 1e6
-"""Seconds for one token: none within a test."""
+"""Seconds per token: during a test there is no new one."""
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def ids(client: Client) -> IdGenerator:
 # ---- RateLimiter
 
 
-def test_burst_is_for_all_together(client: Client, peers: list[Peer]) -> None:
+def test_burst_is_shared_by_all_processes(client: Client, peers: list[Peer]) -> None:
     limiter = RateLimiter(1, LONG_S, 5, name="r")
     taken = [peer.do(limiter.try_acquire) for peer in (*peers, *peers)]
     assert taken == [True] * 5 + [False]
@@ -44,19 +44,21 @@ def test_burst_is_for_all_together(client: Client, peers: list[Peer]) -> None:
     assert not limiter.acquire(timeout=UNIT)
 
 
-def test_tokens_come_at_the_rate_for_all_together(client: Client, peers: list[Peer]) -> None:
-    """In any span no more than the burst and what came in it. Clocks count whole milliseconds, and a slow machine makes
-    no difference: later is never more."""
+def test_rate_is_shared_by_all_processes(client: Client, peers: list[Peer]) -> None:
+    """No period has more tokens than the burst and those that became available in it.
+
+    Clocks count whole milliseconds. A slow machine does not matter: it only delays tokens.
+    """
     rate, burst, each = 5 / UNIT, 3, 10
     limiter = RateLimiter(rate, burst=burst, name="r")
     for peer in peers:
         peer.start(remote_barriers.use, limiter, each)
     used = sorted(moment for peer in peers for moment in peer.result())
-    assert used[-1] - used[0] >= (3 * each - burst) / rate - 10 * UNIT  # the first one may have come late
+    assert used[-1] - used[0] >= (3 * each - burst) / rate - 10 * UNIT  # the first token may have been recorded late
     assert len(used) == 3 * each
 
 
-def test_acquire_waits_as_long_as_it_takes_or_says_at_once_that_it_takes_too_long(client: Client) -> None:
+def test_acquire_waits_for_a_token_or_fails_if_the_timeout_is_too_short(client: Client) -> None:
     slow, limiter = RateLimiter(1, LONG_S, 1, name="slow"), RateLimiter(1, 4 * UNIT, 1, name="r")
     assert slow.acquire()
     assert not slow.acquire(timeout=UNIT)
@@ -65,7 +67,7 @@ def test_acquire_waits_as_long_as_it_takes_or_says_at_once_that_it_takes_too_lon
     assert limiter.acquire()
 
 
-def test_several_tokens_at_once_are_counted(client: Client) -> None:
+def test_acquire_of_several_or_fractional_tokens_consumes_them(client: Client) -> None:
     limiter = RateLimiter(1, LONG_S, 10, name="r")
     assert limiter.acquire(7)
     assert not limiter.try_acquire(4)
@@ -74,7 +76,7 @@ def test_several_tokens_at_once_are_counted(client: Client) -> None:
     assert not limiter.try_acquire(0.1)
 
 
-def test_tokens_of_an_interrupted_wait_come_back(client: Client, peer: Peer, observer: Observer) -> None:
+def test_tokens_of_an_interrupted_wait_are_returned(client: Client, peer: Peer, observer: Observer) -> None:
     limiter = RateLimiter(1, LONG_S, 2, name="r")
     assert limiter.acquire()
     assert peer.do(limiter.try_acquire, 0.5)
@@ -89,7 +91,7 @@ def test_tokens_of_an_interrupted_wait_come_back(client: Client, peer: Peer, obs
 
 
 @pytest.mark.parametrize("drop", ["drop_next_reply", "drop_next_request"])
-def test_lost_reply_or_request_takes_the_tokens_once(far: Client, proxy: Proxy, drop: str) -> None:
+def test_acquire_whose_reply_or_request_is_lost_consumes_its_tokens_once(far: Client, proxy: Proxy, drop: str) -> None:
     limiter = RateLimiter(1, LONG_S, 4, name="r", client=far)
     assert limiter.acquire()
     for _ in range(3):
@@ -99,8 +101,8 @@ def test_lost_reply_or_request_takes_the_tokens_once(far: Client, proxy: Proxy, 
     assert not limiter.try_acquire()
 
 
-def test_bucket_counts_by_the_times_of_the_server() -> None:
-    """What a request gets follows from the time at which the server made it, and from nothing else."""
+def test_bucket_is_filled_according_to_the_times_of_the_server() -> None:
+    """A grant depends only on the time at which the server executed the request."""
     bucket = Bucket(rate=2.0, burst=4.0, level=4.0, at=1000, mtime=1000)
     at_once = bucket.asked(4.0, 0.0, "a")
     assert (at_once.granted, at_once.rest, at_once.wait_s) == (True, 0.0, 0.0)
@@ -109,25 +111,27 @@ def test_bucket_counts_by_the_times_of_the_server() -> None:
     refused = Bucket(**{**vars(later.asked(1.0, 1.5, "c")), "mtime": 1500})
     assert (refused.granted, refused.rest) == (False, -1.0)
     back = Bucket(**{**vars(refused.asked(1.0, 2.0, "d")), "mtime": 900})
-    assert (back.granted, back.rest) == (True, -2.0)  # a clock that is set back adds none
+    assert (back.granted, back.rest) == (True, -2.0)  # a clock that is set back adds no tokens
     full = Bucket(**{**vars(back.asked(0.0, 0.0, "e")), "mtime": 10**9})
     assert full.rest == 4.0
 
 
-def test_rate_costs_1_request_alone_and_3_after_another_process(client: Client, make_client: MakeClient) -> None:
+def test_acquire_costs_1_request_and_3_after_another_client(client: Client, make_client: MakeClient) -> None:
     limiter = RateLimiter(1, LONG_S, 10, name="r")
     limiter.acquire()
     with counted(client) as alone:
         limiter.acquire()
-    with counted(client) as in_vain:
+    with counted(client) as refused_cost:
         limiter.try_acquire(10)
     RateLimiter(1, LONG_S, 10, name="r", client=make_client()).acquire()
     with counted(client) as after:
         limiter.acquire()
-    assert (alone, in_vain, after) == (Cost(1, 1), Cost(1, 1), Cost(3, 3))
+    assert (alone, refused_cost, after) == (Cost(1, 1), Cost(1, 1), Cost(3, 3))
 
 
-def test_limiter_refuses_bad_input(client: Client, make_client: MakeClient, observer: Observer) -> None:
+def test_limiter_refuses_invalid_arguments_and_malformed_data(
+    client: Client, make_client: MakeClient, observer: Observer
+) -> None:
     for wrong, error in (
         (0, ValueError),
         (-1, ValueError),
@@ -157,7 +161,7 @@ def test_limiter_refuses_bad_input(client: Client, make_client: MakeClient, obse
 # ---- IdGenerator
 
 
-def test_ids_are_unique_among_all_processes(ids: IdGenerator, peers: list[Peer]) -> None:
+def test_ids_taken_by_several_processes_are_unique(ids: IdGenerator, peers: list[Peer]) -> None:
     for peer in peers:
         peer.start(remote_barriers.take_ids, ids, 25, 2)
     taken = [*remote_barriers.take_ids(ids, 25, 2), *(each for peer in peers for each in peer.result())]
@@ -175,7 +179,7 @@ def test_ids_of_one_process_grow(ids: IdGenerator) -> None:
 
 
 @pytest.mark.slow_on("zookeeper")
-def test_ids_of_an_exited_process_are_skipped(ids: IdGenerator, make_mortal: Callable[..., Peer]) -> None:
+def test_ids_of_a_killed_process_are_skipped(ids: IdGenerator, make_mortal: Callable[..., Peer]) -> None:
     mortal = make_mortal()
     assert mortal.do(ids.next_ids, 3) == [1, 2, 3]
     mortal.kill()
@@ -196,7 +200,7 @@ def test_forked_child_takes_a_block_of_its_own(ids: IdGenerator, client: Client)
 
 
 @pytest.mark.parametrize("drop", ["drop_next_reply", "drop_next_request"])
-def test_block_whose_answer_is_lost_is_skipped(far: Client, proxy: Proxy, drop: str) -> None:
+def test_block_of_ids_whose_reply_is_lost_is_skipped(far: Client, proxy: Proxy, drop: str) -> None:
     ids = IdGenerator(2, name="i", client=far)
     assert ids.next_ids(2) == [1, 2]
     dropped = getattr(proxy, drop)(OpCode.SET_DATA)
@@ -204,7 +208,7 @@ def test_block_whose_answer_is_lost_is_skipped(far: Client, proxy: Proxy, drop: 
     assert dropped.is_set()
 
 
-def test_session_that_ends_loses_no_id(ids: IdGenerator, client: Client) -> None:
+def test_end_of_the_session_loses_no_id(ids: IdGenerator, client: Client) -> None:
     assert ids.next_id() == 1
     before = client.session_id
     expire(client)
@@ -212,10 +216,10 @@ def test_session_that_ends_loses_no_id(ids: IdGenerator, client: Client) -> None
     assert ids.next_ids(11) == [*range(2, 13)]
 
 
-def test_next_era_begins_before_versions_are_used_up(
+def test_next_era_of_ids_starts_before_the_versions_are_exhausted(
     client: Client, make_client: MakeClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An era as short as that: the ids of the next one begin where those of this one would end."""
+    """With a very short era: the ids of the next one start where those of this one would end."""
     monkeypatch.setattr(protocol, "ERA_SIZE", 8)
     monkeypatch.setattr(protocol, "LAST", 4)
     ours = IdGenerator(1, name="i")
@@ -225,7 +229,7 @@ def test_next_era_begins_before_versions_are_used_up(
     assert ours.next_ids(2) == [5, 11]
 
 
-def test_ids_cost_nothing_but_1_request_for_each_block(ids: IdGenerator, client: Client) -> None:
+def test_ids_cost_1_request_per_block(ids: IdGenerator, client: Client) -> None:
     ids.next_ids(10)
     with counted(client) as block:
         ids.next_id()
@@ -235,7 +239,9 @@ def test_ids_cost_nothing_but_1_request_for_each_block(ids: IdGenerator, client:
     assert (block, rest) == (Cost(1, 1), Cost())
 
 
-def test_generator_refuses_bad_input(ids: IdGenerator, make_client: MakeClient, observer: Observer) -> None:
+def test_generator_refuses_invalid_arguments_and_malformed_data(
+    ids: IdGenerator, make_client: MakeClient, observer: Observer
+) -> None:
     for wrong, error in ((0, ValueError), (-5, ValueError), (1.5, TypeError)):
         with pytest.raises(error, match="block must be"):
             IdGenerator(wrong)  # type: ignore[arg-type]
@@ -253,7 +259,7 @@ def test_generator_refuses_bad_input(ids: IdGenerator, make_client: MakeClient, 
     assert "blocks of 10" in repr(pickle.loads(pickle.dumps(ids)))
 
 
-def test_many_threads_take_one_block_at_a_time(client: Client) -> None:
+def test_concurrent_threads_share_the_request_for_a_block(client: Client) -> None:
     ids = IdGenerator(100, name="i")
     ids.next_ids(100)
     with counted(client) as cost:

@@ -1,6 +1,6 @@
-"""What the recipes cost, and what looks cost everywhere: counted, equal to what the docstrings say.
+"""Costs of the recipes and of status reads: counted, equal to the documented ones.
 
-Everything is warm: the znodes of the object are there, and so is the receipt of each process.
+The znodes of the objects and the receipts of the processes already exist.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def total(client: Client) -> int:
 
 @contextmanager
 def costing(client: Client, requests: int) -> Iterator[None]:
-    """Check that the block, and its background work, cost this many requests, and that no more follow."""
+    """Check that the block and its background work make exactly ``requests`` requests."""
     before = total(client)
     yield
     eventually(lambda: total(client) - before >= requests)
@@ -61,7 +61,7 @@ def costing(client: Client, requests: int) -> Iterator[None]:
 # ---- locks
 
 
-def test_tries_and_looks_at_locks(client: Client, other: Client) -> None:
+def test_costs_of_non_blocking_acquires_and_status_reads_of_locks(client: Client, other: Client) -> None:
     lock, shared, far = Lock(name="a"), SharedLock(name="s"), SharedLock(name="s", client=other)
     for each in (lock, shared.reader):
         with each:
@@ -76,8 +76,8 @@ def test_tries_and_looks_at_locks(client: Client, other: Client) -> None:
             assert spent(client, look) == (3, 2)
 
 
-def lock_and_one_who_revokes(kind: str, client: Client, other: Client) -> tuple[Any, Callable[[float], int]]:
-    """A lock of another client's, and what revokes it."""
+def lock_and_revoke(kind: str, client: Client, other: Client) -> tuple[Any, Callable[[float], int]]:
+    """Return a lock of another client, and the function that revokes it."""
     if kind == "Lock":
         return Lock(name="a", client=other), Lock(name="a", client=client).revoke
     far = SharedLock(name="a", client=other)
@@ -85,27 +85,29 @@ def lock_and_one_who_revokes(kind: str, client: Client, other: Client) -> tuple[
 
 
 @pytest.mark.parametrize(("kind", "more"), [("Lock", 0), ("reader", 0), ("writer", 1)])
-def test_revoking_with_grace_costs_2_requests_more_for_each_and_1_for_a_writer(
+def test_revoke_with_grace_costs_2_more_requests_per_holder_and_1_more_for_a_writer(
     kind: str, more: int, client: Client, other: Client
 ) -> None:
-    """One that releases is read, and looked for after its release; another one is deleted."""
-    far, revoke = lock_and_one_who_revokes(kind, client, other)
+    """A holder that releases is read, and looked for after its release; one that does not is deleted
+    in the end.
+    """
+    far, revoke = lock_and_revoke(kind, client, other)
     far.acquire()
     asking = Running(spent, client, partial(revoke, PATIENCE))
     assert far.revoked.wait(PATIENCE)
     eventually(lambda: waiting_calls(client))
     far.release()
-    gone, _ = asking.result()
+    released, _ = asking.result()
     far.acquire()
-    taken, _ = spent(client, partial(revoke, UNIT))
+    revoked, _ = spent(client, partial(revoke, UNIT))
     with suppress(LockLostError):
         far.release()
-    assert (gone, taken) == (1 + 2 + 2 + more, 1 + 2 + 2 + more)
+    assert (released, revoked) == (1 + 2 + 2 + more, 1 + 2 + 2 + more)
 
 
-def test_waiting_for_a_condition_costs_6_requests_and_those_of_its_lock(client: Client, other: Client) -> None:
-    """Its lock: 2 to acquire it, 1 to release it in the wait, 4 to re-acquire it behind the notifier,
-    1 at the end.
+def test_wait_for_a_condition_costs_6_requests_and_those_of_its_lock(client: Client, other: Client) -> None:
+    """Its lock costs 2 to acquire, 1 to release in the wait, 4 to acquire again behind the notifier,
+    and 1 to release.
     """
     ours, theirs = Condition(name="c"), Condition(name="c", client=other)
 
@@ -114,20 +116,20 @@ def test_waiting_for_a_condition_costs_6_requests_and_those_of_its_lock(client: 
             assert ours.wait()
         return cost
 
-    for _ in range(2):  # the first one makes the znodes
+    for _ in range(2):  # the first one creates the znodes
         waiting = Running(wait)
         eventually(lambda: waiting_calls(client))
         with theirs:
             with counted(other) as notify:
                 theirs.notify_all()
-            line = Lock(path=theirs._lock.path, client=other)
-            eventually(lambda: len(line.waiters()) == 1 and waiting_calls(client))  # noqa: B023
+            observed = Lock(path=theirs._lock.path, client=other)
+            eventually(lambda: len(observed.waiters()) == 1 and waiting_calls(client))  # noqa: B023
         cost = waiting.result()
     assert notify.requests == 3
     assert cost.requests == 6 + 2 + 1 + 4 + 1
 
 
-def test_barrier_looked_at_again_costs_2_requests_at_the_end(client: Client, other: Client) -> None:
+def test_wait_at_a_barrier_costs_2_requests_after_it_opened(client: Client, other: Client) -> None:
     ours, theirs = Barrier(2, name="b"), Barrier(2, name="b", client=other)
     for _ in range(2):
         with counted(client) as first, counted(other) as last:
@@ -147,8 +149,8 @@ def enter_and_leave(barrier: Any) -> None:
             pass
 
 
-def test_first_entry_of_a_process_costs_1_request_more(client: Client, other: Client, make_client: MakeClient) -> None:
-    """It looks first whether as many parties are meant."""
+def test_first_entry_of_a_client_costs_1_more_request(client: Client, other: Client, make_client: MakeClient) -> None:
+    """It first reads the number of parties."""
     for kind, enter, requests in ((Barrier, Barrier.wait, 3), (DoubleBarrier, DoubleBarrier.enter, 4)):
         meeting = [Running(enter_and_leave, kind(2, name="b", client=each)) for each in (client, other)]
         results(meeting)
@@ -165,7 +167,7 @@ def test_first_entry_of_a_process_costs_1_request_more(client: Client, other: Cl
     other.close()
 
 
-def test_clearing_an_event_that_is_not_set_costs_3_requests_in_2_round_trips(client: Client) -> None:
+def test_clear_of_an_event_that_is_not_set_costs_3_requests_in_2_round_trips(client: Client) -> None:
     event = Event(name="e")
     event.set()
     event.clear()
@@ -175,7 +177,7 @@ def test_clearing_an_event_that_is_not_set_costs_3_requests_in_2_round_trips(cli
     assert cost == Cost(1, 1)
 
 
-def test_looks_at_double_barriers_cost_2_requests(client: Client) -> None:
+def test_status_reads_of_double_barriers_cost_2_requests(client: Client) -> None:
     party = DoubleBarrier(1, name="d")
     with party:
         pass
@@ -185,7 +187,7 @@ def test_looks_at_double_barriers_cost_2_requests(client: Client) -> None:
 # ---- queues
 
 
-def test_queues_looked_at_and_joined(client: Client, other: Client) -> None:
+def test_costs_of_status_reads_of_a_simple_queue_and_of_a_bounded_put_many(client: Client, other: Client) -> None:
     simple: SimpleQueue[int] = SimpleQueue(name="s")
     simple.put(1)
     assert spent(client, simple.qsize) == spent(client, simple.empty) == (3, 1)
@@ -194,7 +196,7 @@ def test_queues_looked_at_and_joined(client: Client, other: Client) -> None:
     assert spent(client, partial(bounded.put_many, range(10))) == (30, 10)
 
 
-def test_waiting_for_the_end_costs_3_requests_and_3_for_each_item_that_is_done(client: Client, other: Client) -> None:
+def test_join_of_a_queue_costs_3_requests_and_3_for_each_item_done(client: Client, other: Client) -> None:
     for kind in (Queue, JoinableQueue):
         queue = kind(name=f"q{kind.__name__}")
         queue.put_many([1, 2, 3])
@@ -211,16 +213,16 @@ def test_waiting_for_the_end_costs_3_requests_and_3_for_each_item_that_is_done(c
         assert total(other) == before + 3 + 3 * 3
 
 
-def test_task_that_another_process_got_costs_4_requests_to_be_done(client: Client, other: Client) -> None:
+def test_task_done_for_an_item_of_another_client_costs_4_requests(client: Client, other: Client) -> None:
     queue, far = Queue[int](name="q"), Queue[int](name="q", client=other)
     queue.put_many([1, 2])
-    far.put(3)  # its receipt
+    far.put(3)  # creates its receipt
     for _ in range(2):
         queue.get()
     assert spent(other, far.task_done) == (4, 2)
 
 
-def test_order_that_names_do_not_say_costs_1_request_for_each_item_once(client: Client) -> None:
+def test_priority_that_names_do_not_encode_costs_1_request_per_item_once(client: Client) -> None:
     queue = PriorityQueue[str](5, name="p")
     queue.put("b")
     with counted(client) as put:
@@ -230,11 +232,11 @@ def test_order_that_names_do_not_say_costs_1_request_for_each_item_once(client: 
     assert [spent(client, queue.get)[0] for _ in range(2)] == [3 + 3, 3]
 
 
-def test_claims_looked_at_and_ended(client: Client) -> None:
+def test_costs_of_status_reads_and_ends_of_deliveries(client: Client) -> None:
     queue = JoinableQueue[int](name="q")
     queue.put_many([1, 2])
     queue.claim().nack(delay=1e-3)
-    time.sleep(UNIT)  # it is due: its waiter leaves the queue in the background
+    time.sleep(UNIT)  # it is due; its waiter leaves the queue in the background
     queue.claim().done()
     assert spent(client, queue.qsize) == (4, 1)
     assert spent(client, lambda: queue.dead_letters) == (0, 0)
@@ -246,7 +248,7 @@ def test_claims_looked_at_and_ended(client: Client) -> None:
     assert spent(client, queue.claim().done) == (1, 1)
 
 
-def test_queue_with_claims_shut_down_costs_1_request_or_11_and_2_for_each_item_thrown_away(client: Client) -> None:
+def test_shutdown_of_a_joinable_queue_costs_1_request_or_if_immediate_11_and_2_per_item(client: Client) -> None:
     for items, immediate, requests in ((0, True, 7), (3, False, 1), (1, True, 13), (3, True, 17)):
         queue = JoinableQueue[int](name=f"q{items}{immediate}")
         queue.put(0)
@@ -255,10 +257,10 @@ def test_queue_with_claims_shut_down_costs_1_request_or_11_and_2_for_each_item_t
         assert spent(client, partial(queue.shutdown, immediate))[0] == requests
 
 
-# ---- numbers
+# ---- counters, values, latches and ids
 
 
-def test_numbers_and_values_looked_at(client: Client, other: Client) -> None:
+def test_costs_of_reads_of_counters_and_of_a_contended_update(client: Client, other: Client) -> None:
     number, value = Counter(name="c"), Value(1, name="v")
     number.add(1)
     value.set(2)
@@ -268,23 +270,23 @@ def test_numbers_and_values_looked_at(client: Client, other: Client) -> None:
     far = Value(1, name="v", client=other)
     far.set(3)
 
-    def beaten(old: int) -> int:
+    def lose_race(old: int) -> int:
         if old == 3:
             far.set(4)
         return old + 1
 
-    assert spent(client, partial(value.update, beaten)) == (2 + 2, 4)
+    assert spent(client, partial(value.update, lose_race)) == (2 + 2, 4)
     assert value.get() == 5
 
 
-def test_setting_an_open_latch_costs_2_requests_and_reading_it_1(client: Client) -> None:
+def test_try_set_count_of_an_open_latch_costs_2_requests_and_a_read_of_its_count_1(client: Client) -> None:
     latch = CountDownLatch(1, name="l")
     latch.count_down()
     assert spent(client, partial(latch.try_set_count, 2)) == (2, 2)
     assert spent(client, lambda: latch.count) == (1, 1)
 
 
-def test_who_would_do_nothing_or_refuse_pays_one_round_trip_more_to_be_sure(client: Client) -> None:
+def test_call_without_effect_costs_1_more_round_trip_to_verify_the_state(client: Client) -> None:
     latch, start, slots = CountDownLatch(1, name="l"), Barrier(2, name="b"), BoundedSemaphore(1, name="s")
     assert spent(client, start.reset) == (2 + 3, 2)
     assert latch.count == 1
@@ -296,14 +298,14 @@ def test_who_would_do_nothing_or_refuse_pays_one_round_trip_more_to_be_sure(clie
     with slots:
         pass
 
-    def one_too_many() -> None:
+    def release_in_excess() -> None:
         with pytest.raises(OverReleaseError):
             slots.release()
 
-    assert spent(client, one_too_many) == (2 + 3, 2)
+    assert spent(client, release_in_excess) == (2 + 3, 2)
 
 
-def test_ids_cost_1_request_for_each_block_that_is_begun(client: Client) -> None:
+def test_ids_cost_1_request_per_started_block(client: Client) -> None:
     ids = IdGenerator(10, name="i")
     ids.next_id()
     assert spent(client, partial(ids.next_ids, 25))[0] == 2
@@ -312,7 +314,7 @@ def test_ids_cost_1_request_for_each_block_that_is_begun(client: Client) -> None
 # ---- election, group, registry, configuration
 
 
-def test_looks_at_the_leader(client: Client, other: Client) -> None:
+def test_costs_of_reads_of_the_leader(client: Client, other: Client) -> None:
     election, seen = Election(name="e"), Election(name="e", client=other)
     with election:
         pass
@@ -333,7 +335,7 @@ def test_looks_at_the_leader(client: Client, other: Client) -> None:
     assert spent(other, lambda: seen.leader) == (2, 2)
 
 
-def test_looks_at_a_group(client: Client, other: Client) -> None:
+def test_costs_of_joins_and_reads_of_a_group(client: Client, other: Client) -> None:
     group, seen = Group(name="g"), Group(name="g", client=other)
     group.join()
     group.leave()
@@ -350,16 +352,16 @@ def test_looks_at_a_group(client: Client, other: Client) -> None:
         group.leave()
     settle([other])
     assert spent(other, lambda: seen.members) == (1, 1)
-    told: list[Any] = []
-    seen.on_join = told.append
+    calls: list[Any] = []
+    seen.on_join = calls.append
     with costing(other, 1 + 1):
         group.join()
-        eventually(lambda: told)
+        eventually(lambda: calls)
     seen.on_join = None
     group.leave()
 
 
-def test_looks_at_a_registry_and_registering_again(client: Client, other: Client) -> None:
+def test_costs_of_registrations_and_reads_of_a_registry(client: Client, other: Client) -> None:
     registry, seen = Registry(name="r"), Registry(name="r", client=other)
     registry["warm"] = 0
     eventually(lambda: is_at_rest(client))
@@ -387,7 +389,7 @@ def test_looks_at_a_registry_and_registering_again(client: Client, other: Client
     registry.clear()
 
 
-def test_changes_and_looks_at_a_configuration(client: Client, other: Client) -> None:
+def test_costs_of_changes_and_reads_of_a_configuration(client: Client, other: Client) -> None:
     config, seen = Config(name="c"), Config(name="c", client=other)
     seen["a"] = config["a"] = 1
     changes: list[Callable[[], Any]] = [
@@ -414,12 +416,12 @@ def test_changes_and_looks_at_a_configuration(client: Client, other: Client) -> 
     assert spent(client, partial(config.snapshot, sync=True)) == (2, 2)
     assert spent(client, config.snapshot) == spent(client, lambda: config.setdefault("a", 2)) == (0, 0)
     settle([other])
-    told: list[Any] = []
+    calls: list[Any] = []
     with costing(other, 1):
-        seen.on_change = lambda *change: told.append(change)
+        seen.on_change = lambda *change: calls.append(change)
     with costing(other, 1):
         config["a"] = 3
-        eventually(lambda: told)
+        eventually(lambda: calls)
     seen.on_change = None
     waiting = Running(spent, client, config.wait)
     eventually(lambda: waiting_calls(client))
@@ -427,11 +429,11 @@ def test_changes_and_looks_at_a_configuration(client: Client, other: Client) -> 
     assert waiting.result()[0] <= 2
 
 
-# ---- shares of work, two-phase commit
+# ---- partitioner, two-phase commit
 
 
-def test_partitioner(client: Client, other: Client) -> None:
-    """The folders are there, made by another."""
+def test_costs_of_a_partitioner(client: Client, other: Client) -> None:
+    """Another client has already created the permanent znodes."""
     shares = [f"s{number}" for number in range(6)]
     with Partitioner(shares, name="p", client=other) as far:
         assert far.wait_for(lambda: len(far) == 6, PATIENCE)
@@ -452,7 +454,7 @@ def test_partitioner(client: Client, other: Client) -> None:
         ours.leave()
 
 
-def test_site_that_leaves_costs_2_requests_and_naming_one_none(client: Client) -> None:
+def test_leave_of_a_site_costs_2_requests_and_participant_none(client: Client) -> None:
     trip = Transaction(["a"], name="trip")
     trip.begin()
     trip.abort()

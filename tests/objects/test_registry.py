@@ -1,4 +1,4 @@
-"""Registry between threads, clients and processes."""
+"""Registry shared by threads, clients and processes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,9 @@ def elsewhere(other: Client) -> Registry:
     return Registry(name="r", client=other)
 
 
-def test_is_a_mapping_that_all_share(registry: Registry, elsewhere: Registry, peer: Peer) -> None:
+def test_registry_is_a_mapping_shared_by_clients_and_processes(
+    registry: Registry, elsewhere: Registry, peer: Peer
+) -> None:
     assert dict(registry) == {}
     registry["a"] = "10.0.0.1:1"
     registry["b/ü"] = Entry({"port": 2}, {"zone": "x"})
@@ -48,7 +50,7 @@ def test_is_a_mapping_that_all_share(registry: Registry, elsewhere: Registry, pe
     assert len(registry) == 0
 
 
-def test_who_has_registered_sees_it_at_once(registry: Registry) -> None:
+def test_own_registration_is_visible_at_once(registry: Registry) -> None:
     for number in range(20):
         registry["a"] = number
         assert registry["a"].address == number
@@ -56,36 +58,38 @@ def test_who_has_registered_sees_it_at_once(registry: Registry) -> None:
         assert "a" not in registry
 
 
-def test_who_registers_while_another_thread_asks_what_is_ours_keeps_it(
+def test_registration_during_a_read_of_mine_by_another_thread_is_not_lost(
     registry: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asker = threading.get_ident()
 
-    def register_meanwhile(kept: OwnedEntry) -> bool:
+    def register_during_read(entry: OwnedEntry) -> bool:
         if threading.get_ident() == asker:
             Running(registry.register, "b", 2).result()
-        return vars(kept)["wanted"]  # type: ignore[no-any-return]
+        return vars(entry)["wanted"]  # type: ignore[no-any-return]
 
-    def write(kept: OwnedEntry, wanted: bool) -> None:
-        vars(kept)["wanted"] = wanted
+    def write(entry: OwnedEntry, wanted: bool) -> None:
+        vars(entry)["wanted"] = wanted
 
     registry["a"] = 1
     with monkeypatch.context() as patched:
-        patched.setattr(OwnedEntry, "wanted", property(register_meanwhile, write), raising=False)
+        patched.setattr(OwnedEntry, "wanted", property(register_during_read, write), raising=False)
         assert registry.mine == {"a"}
     assert registry.mine == {"a", "b"}
     registry.register("b", 3)
     registry.clear()
 
 
-def test_plain_clients_can_read_entries(registry: Registry, client: Client, observer: Observer) -> None:
+def test_other_clients_can_read_entries_from_their_znodes(
+    registry: Registry, client: Client, observer: Observer
+) -> None:
     registry["a"] = "here"
     data, stat = observer.kazoo.get(f"{registry.path}/a")
     assert (json.loads(data)["address"], stat.ephemeralOwner) == ("here", client.session_id)
     del registry["a"]
 
 
-def test_entry_is_removed_with_its_process_unless_persistent(
+def test_entry_of_a_killed_process_is_deleted_unless_it_is_persistent(
     registry: Registry, client: Client, make_mortal: Callable[..., Peer], observer: Observer
 ) -> None:
     mortal = make_mortal()
@@ -99,7 +103,9 @@ def test_entry_is_removed_with_its_process_unless_persistent(
     observer.wipe(registry.path)
 
 
-def test_name_of_another_is_refused_or_replaced(registry: Registry, elsewhere: Registry, observer: Observer) -> None:
+def test_register_of_a_taken_name_raises_and_assignment_replaces_the_entry(
+    registry: Registry, elsewhere: Registry, observer: Observer
+) -> None:
     registry["a"] = 1
     with pytest.raises(NameTakenError, match="'a' in .* is already registered by "):
         elsewhere.register("a", 2)
@@ -114,9 +120,7 @@ def test_name_of_another_is_refused_or_replaced(registry: Registry, elsewhere: R
     eventually(lambda: elsewhere.mine == frozenset())
 
 
-def test_entry_returns_after_a_session_loss_unless_it_was_taken(
-    registry: Registry, client: Client, elsewhere: Registry
-) -> None:
+def test_entry_is_recreated_after_a_session_loss(registry: Registry, client: Client, elsewhere: Registry) -> None:
     registry["a"] = 1
     before = client.session_id
     expire(client)
@@ -126,7 +130,7 @@ def test_entry_returns_after_a_session_loss_unless_it_was_taken(
     del registry["a"]
 
 
-def test_fresh_look_sees_what_changed_while_it_was_forbidden_to_look(
+def test_read_with_sync_sees_a_change_made_while_reading_was_denied(
     registry: Registry, elsewhere: Registry, observer: Observer
 ) -> None:
     registry.register("a", 1, persistent=True)
@@ -143,7 +147,7 @@ def test_fresh_look_sees_what_changed_while_it_was_forbidden_to_look(
         elsewhere.resolve("a", sync=True)
 
 
-def test_wait_for_is_for_one_name(registry: Registry, elsewhere: Registry, other: Client) -> None:
+def test_wait_for_is_woken_by_its_own_name_only(registry: Registry, elsewhere: Registry, other: Client) -> None:
     assert elsewhere.wait_for("a", UNIT) is None
     waiting = Running(elsewhere.wait_for, "a")
     eventually(lambda: waiting_calls(other))
@@ -155,9 +159,9 @@ def test_wait_for_is_for_one_name(registry: Registry, elsewhere: Registry, other
     registry.clear()
 
 
-def test_costs(registry: Registry, client: Client, elsewhere: Registry, other: Client) -> None:
+def test_costs_of_a_registry(registry: Registry, client: Client, elsewhere: Registry, other: Client) -> None:
     registry["warm"] = 0
-    eventually(lambda: is_at_rest(client))  # it is kept
+    eventually(lambda: is_at_rest(client))  # the background work for the entry is idle
     before = requests(client)
     registry["a"] = 1
     eventually(lambda: requests(client) == before + 3)
@@ -178,7 +182,7 @@ def requests(client: Client) -> int:
     return sum(client.statistics().requests.values())
 
 
-def test_what_cannot_be_is_refused(registry: Registry) -> None:
+def test_invalid_entries_and_unknown_names_raise(registry: Registry) -> None:
     with pytest.raises(TypeError, match="a name must be a str, not int"):
         registry[1] = "x"
     with pytest.raises(PayloadPickleError, match="the entry 'a'"):
@@ -191,5 +195,5 @@ def test_what_cannot_be_is_refused(registry: Registry) -> None:
         registry.resolve("nothing")
 
 
-def test_travels_by_name(registry: Registry) -> None:
+def test_pickled_registry_has_the_same_path(registry: Registry) -> None:
     assert pickle.loads(pickle.dumps(registry)).path == registry.path

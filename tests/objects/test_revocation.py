@@ -1,5 +1,6 @@
-"""Revocation (recipes.txt, Revocable Shared Locks): a holder is asked, consents or not, and is
-notified of a revocation.
+"""Revocation: holders are asked to release, and lose the lock after the grace time.
+
+Source: ZooKeeper recipes, Revocable Shared Locks.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ MakeClient = Callable[..., Client]
 
 
 def side(name: str) -> Callable[..., Any]:
-    return lambda **how: getattr(SharedLock(**how), name)
+    return lambda **options: getattr(SharedLock(**options), name)
 
 
 KINDS = pytest.mark.parametrize(
@@ -41,7 +42,7 @@ def pair(kind: Callable[..., Any], client: Client, other: Client) -> tuple[Any, 
 
 
 @KINDS
-def test_consenting_holder_is_asked_once_and_releases(kind: Callable[..., Any], client: Client, other: Client) -> None:
+def test_holder_that_releases_on_request_is_asked_once(kind: Callable[..., Any], client: Client, other: Client) -> None:
     ours, theirs = pair(kind, client, other)
     asked: list[Any] = []
     ours.on_revoke = asked.append
@@ -58,20 +59,19 @@ def test_consenting_holder_is_asked_once_and_releases(kind: Callable[..., Any], 
 
 @pytest.mark.slow_on("zookeeper")
 @KINDS
-def test_holder_that_does_not_heed_it_loses_it_after_the_grace_time(
+def test_holder_that_ignores_the_request_loses_the_lock_after_the_grace_time(
     kind: Callable[..., Any], client: Client, other: Client
 ) -> None:
-    """The last resort of the recipe."""
     ours, theirs = pair(kind, client, other)
-    told: list[LockLostError] = []
-    ours.on_lost = told.append
+    losses: list[LockLostError] = []
+    ours.on_lost = losses.append
     ours.acquire()
     transaction = ours.transaction()
     transaction.create(f"{client.namespace}/late", b"")
     assert theirs.revoke(UNIT) is False
     assert theirs.acquire(timeout=PATIENCE)
-    eventually(lambda: told)
-    assert told[0].args == (ours.path, "znode deleted")
+    eventually(lambda: losses)
+    assert losses[0].args == (ours.path, "znode deleted")
     assert not ours.held
     with pytest.raises(LockLostError):
         transaction.commit()
@@ -81,23 +81,23 @@ def test_holder_that_does_not_heed_it_loses_it_after_the_grace_time(
 
 
 @KINDS
-def test_asking_only_takes_nothing_and_needs_no_second_word(
+def test_revoke_without_grace_sets_the_flag_and_leaves_the_lock_held(
     kind: Callable[..., Any], client: Client, other: Client
 ) -> None:
-    """The flag is first read when the request is there already (hazard 64)."""
+    """The flag is first read when the request has already been written (hazard 64)."""
     ours, theirs = pair(kind, client, other)
     ours.acquire()
     assert theirs.revoke() is False
-    who = ours.holders()
-    assert who[0].pid is not None
+    before = ours.holders()
+    assert before[0].pid is not None
     eventually(lambda: ours.revoked.is_set())
     assert ours.revoked.wait() is True
     assert ours.held
-    assert [each.pid for each in ours.holders()] == [who[0].pid]
+    assert [each.pid for each in ours.holders()] == [before[0].pid]
     ours.release()
 
 
-def test_flag_waits_as_an_event_does(client: Client, other: Client) -> None:
+def test_revoked_flag_can_be_waited_for_like_an_event(client: Client, other: Client) -> None:
     ours, theirs = pair(Lock, client, other)
     with pytest.raises(NotHeldError):
         ours.revoked.wait()
@@ -111,7 +111,7 @@ def test_flag_waits_as_an_event_does(client: Client, other: Client) -> None:
         assert not ours.revoked.is_set()
 
 
-def test_flag_is_set_by_a_loss_too(client: Client, observer: Observer) -> None:
+def test_revoked_flag_is_set_by_a_loss_too(client: Client, observer: Observer) -> None:
     lock = Lock(name="a")
     lock.acquire()
     waiting = Running(lock.revoked.wait)
@@ -121,7 +121,7 @@ def test_flag_is_set_by_a_loss_too(client: Client, observer: Observer) -> None:
         lock.release()
 
 
-def test_callback_that_is_set_while_held_is_called(client: Client, other: Client) -> None:
+def test_on_revoke_that_is_set_while_held_is_called(client: Client, other: Client) -> None:
     ours, theirs = pair(Lock, client, other)
     ours.acquire()
     theirs.revoke()
@@ -132,23 +132,23 @@ def test_callback_that_is_set_while_held_is_called(client: Client, other: Client
 
 
 @pytest.mark.parametrize("kind", [Lock, RLock, lambda **options: SharedLock(**options).reader])
-def test_callback_that_comes_after_the_default_client_makes_no_other(
+def test_callback_after_the_default_client_was_unset_creates_no_other(
     kind: Callable[..., Any], client: Client, other: Client
 ) -> None:
-    """Regression: the callback read the object, which created another default client, and started the
+    """Regression: the callback accessed the object, which created a new default client, and so an
     embedded server.
     """
     called: list[Any] = []
     lock = kind(name="b", on_revoke=called.append)
-    go_on, done = threading.Event(), threading.Event()
+    resume, done = threading.Event(), threading.Event()
     with lock:
         assert not lock.revoked.is_set()
-        client.call_back(partial(go_on.wait, PATIENCE))
+        client.call_back(partial(resume.wait, PATIENCE))
         kind(name="b", client=other).revoke()
         eventually(lock.revoked.is_set)
         default_client.set_default(None)
         try:
-            go_on.set()
+            resume.set()
             client.call_back(done.set)
             assert done.wait(PATIENCE)
             assert default_client.export_settings() is None
@@ -160,7 +160,7 @@ def test_callback_that_comes_after_the_default_client_makes_no_other(
 @pytest.mark.parametrize(
     ("grace", "error"), [(float("nan"), ValueError), (-1, ValueError), (float("inf"), ValueError), ("1", TypeError)]
 )
-def test_grace_that_is_no_time_is_refused_and_takes_nothing(grace: Any, error: type[Exception], client: Client) -> None:
+def test_invalid_grace_is_refused_and_revokes_nothing(grace: Any, error: type[Exception], client: Client) -> None:
     lock, shared = Lock(name="a"), SharedLock(name="s")
     with lock, shared.reader:
         for each in (lock, shared):
@@ -171,7 +171,7 @@ def test_grace_that_is_no_time_is_refused_and_takes_nothing(grace: Any, error: t
 
 
 @KINDS
-def test_revoking_what_nobody_holds_says_so(kind: Callable[..., Any], client: Client, other: Client) -> None:
+def test_revoke_of_a_free_lock_raises_not_held_error(kind: Callable[..., Any], client: Client, other: Client) -> None:
     ours, theirs = pair(kind, client, other)
     for _ in range(2):
         with pytest.raises(NotHeldError, match=f"nobody holds {ours.path}: there is nothing to revoke"):
@@ -182,7 +182,7 @@ def test_revoking_what_nobody_holds_says_so(kind: Callable[..., Any], client: Cl
         theirs.revoke(grace="soon")
 
 
-def test_one_side_is_revoked_alone(client: Client, other: Client) -> None:
+def test_one_side_of_a_shared_lock_can_be_revoked_alone(client: Client, other: Client) -> None:
     ours, theirs = SharedLock(name="a"), SharedLock(name="a", client=other)
     with ours.reader:
         with pytest.raises(NotHeldError):
@@ -191,12 +191,14 @@ def test_one_side_is_revoked_alone(client: Client, other: Client) -> None:
         eventually(lambda: ours.reader.revoked)
 
 
-def test_all_readers_are_asked_and_those_who_stay_lose_it(client: Client, make_client: MakeClient) -> None:
+def test_readers_that_ignore_the_request_lose_the_lock_after_the_grace_time(
+    client: Client, make_client: MakeClient
+) -> None:
     ours, others = SharedLock(name="a"), [SharedLock(name="a", client=make_client()) for _ in range(3)]
     for each in others:
         each.reader.acquire()
     others[0].reader.on_revoke = lambda reader: None
-    writing = Running(in_turn, ours.writer)
+    writing = Running(acquire_and_release, ours.writer)
     eventually(lambda: len(ours.waiters()) == 1)
     assert ours.revoke(grace=2 * UNIT) is False
     assert writing.result()
@@ -205,14 +207,14 @@ def test_all_readers_are_asked_and_those_who_stay_lose_it(client: Client, make_c
             each.reader.release()
 
 
-def in_turn(lock: Any) -> bool:
+def acquire_and_release(lock: Any) -> bool:
     with lock:
         return bool(lock.held)
 
 
 @pytest.mark.parametrize("lost", ["drop_next_request", "drop_next_reply"])
 @pytest.mark.parametrize("kind", [OpCode.SET_DATA, OpCode.DELETE, OpCode.GET_DATA])
-def test_lost_request_or_reply_of_the_revoker_changes_nothing(
+def test_lost_request_or_reply_of_the_revoker_does_not_affect_the_revocation(
     client: Client, far: Client, proxy: Proxy, lost: str, kind: OpCode
 ) -> None:
     ours, theirs = pair(Lock, client, far)
@@ -227,20 +229,20 @@ def test_lost_request_or_reply_of_the_revoker_changes_nothing(
 
 
 @pytest.mark.parametrize("first", ["writer", "whole"])
-def test_two_who_ask_at_once_are_both_heard(
+def test_concurrent_revocations_of_a_writer_and_of_the_whole_lock_revoke_the_whole(
     client: Client, other: Client, observer: Observer, monkeypatch: pytest.MonkeyPatch, first: str
 ) -> None:
     ours, theirs = pair(SharedLock, client, other)
     late, early = (theirs.writer.revoke, ours.revoke) if first == "whole" else (theirs.revoke, ours.writer.revoke)
     before = [early]
 
-    def overtaken(path: str, data: bytes, word: object = True) -> bytes:
-        """Let another client ask after this one has read, and before it writes."""
+    def revoke_before_write(path: str, data: bytes, word: object = True) -> bytes:
+        """Let another client revoke after this one has read, and before it writes."""
         while before:
             before.pop()()
         return revoke_request(path, data, word)
 
-    monkeypatch.setattr(revocation, "revoke_request", overtaken)
+    monkeypatch.setattr(revocation, "revoke_request", revoke_before_write)
     with ours.writer, ours.reader:
         late()
         path = ours.writer.holders()[0].path
@@ -249,7 +251,7 @@ def test_two_who_ask_at_once_are_both_heard(
         eventually(lambda: not is_cached_entry(observer.kazoo.get(path)[0]))
 
 
-def test_waiter_is_not_asked(client: Client, other: Client) -> None:
+def test_waiter_is_not_asked_to_release(client: Client, other: Client) -> None:
     ours, theirs = pair(Lock, client, other)
     ours.acquire()
     theirs.on_revoke = lambda lock: pytest.fail("asked")
@@ -262,7 +264,7 @@ def test_waiter_is_not_asked(client: Client, other: Client) -> None:
     theirs.release()
 
 
-def test_lock_that_is_asked_for_is_not_handed_over_inside_the_process(client: Client, other: Client) -> None:
+def test_revoked_lock_is_not_handed_over_to_a_local_waiter(client: Client, other: Client) -> None:
     ours, theirs = pair(Lock, client, other)
     ours.on_revoke = lambda lock: None
     ours.acquire()
@@ -280,8 +282,8 @@ def test_lock_that_is_asked_for_is_not_handed_over_inside_the_process(client: Cl
     ours.release()
 
 
-def test_revoked_across_a_downgrade(client: Client, other: Client) -> None:
-    """A reader that watches for revocation still does when its znode is replaced."""
+def test_reader_is_asked_to_release_after_a_downgrade(client: Client, other: Client) -> None:
+    """The callback of the reader stays registered when the writer's znode becomes that of a reader."""
     ours, theirs = SharedLock(name="a"), SharedLock(name="a", client=other)
     asked: list[Any] = []
     ours.reader.on_revoke = asked.append
@@ -301,8 +303,8 @@ def writing_and_reading(client: Client) -> SharedLock:
 
 
 @pytest.mark.slow_on("zookeeper")
-def test_writer_that_reads_on_is_still_asked_and_loses_it_to_the_beams(client: Client, other: Client) -> None:
-    """He was asked for the whole lock, and has become a reader."""
+def test_revoked_writer_that_downgrades_is_asked_as_reader_and_loses_the_lock(client: Client, other: Client) -> None:
+    """It was asked to release the whole lock."""
     ours, theirs = writing_and_reading(client), SharedLock(name="a", client=other)
     revoking = Running(theirs.revoke, 20 * UNIT)
     eventually(lambda: ours.writer.revoked.is_set())
@@ -316,7 +318,7 @@ def test_writer_that_reads_on_is_still_asked_and_loses_it_to_the_beams(client: C
         ours.reader.release()
 
 
-def test_downgraded_writer_that_consents_releases_the_lock(client: Client, other: Client) -> None:
+def test_revoked_writer_that_downgrades_and_then_releases_has_complied(client: Client, other: Client) -> None:
     ours, theirs = writing_and_reading(client), SharedLock(name="a", client=other)
     revoking = Running(theirs.revoke, PATIENCE)
     assert ours.writer.revoked.wait(PATIENCE)
@@ -326,7 +328,7 @@ def test_downgraded_writer_that_consents_releases_the_lock(client: Client, other
     assert revoking.result() is True
 
 
-def test_word_that_nobody_has_heard_is_inherited(client: Client, other: Client) -> None:
+def test_request_that_was_not_noticed_is_carried_over_by_a_downgrade(client: Client, other: Client) -> None:
     ours, theirs = writing_and_reading(client), SharedLock(name="a", client=other)
     theirs.revoke()
     ours.writer.release()
@@ -335,7 +337,7 @@ def test_word_that_nobody_has_heard_is_inherited(client: Client, other: Client) 
     ours.reader.release()
 
 
-def test_writer_that_was_asked_for_no_more_may_read_on(client: Client, other: Client) -> None:
+def test_writer_revoked_alone_may_downgrade_and_keep_reading(client: Client, other: Client) -> None:
     ours, theirs = writing_and_reading(client), SharedLock(name="a", client=other)
     ours.reader.on_revoke = pytest.fail
     revoking = Running(theirs.writer.revoke, PATIENCE)
@@ -347,22 +349,22 @@ def test_writer_that_was_asked_for_no_more_may_read_on(client: Client, other: Cl
     ours.reader.release()
 
 
-def test_writer_that_is_asked_for_all_after_the_writer_alone_is_asked_for_all() -> None:
+def test_request_for_the_whole_lock_supersedes_one_for_the_writer() -> None:
     mine, asked = b'{"pid":1}', revoke_request("/a", b'{"pid":1}', "writer")
     assert (is_revoke_request(asked), is_for_writer(asked)) == (True, True)
     assert carry_over("/b", mine, asked) == mine
-    for all_of_it in (
+    for whole in (
         revoke_request("/a", asked),
         revoke_request("/a", revoke_request("/a", mine), "writer"),
         b"unlock",
         b"__REVOKE__",
     ):
-        assert (is_revoke_request(all_of_it), is_for_writer(all_of_it)) == (True, False)
-        assert is_revoke_request(carry_over("/b", mine, all_of_it))
+        assert (is_revoke_request(whole), is_for_writer(whole)) == (True, False)
+        assert is_revoke_request(carry_over("/b", mine, whole))
 
 
-def test_holder_heeds_it_through_a_new_connection(client: Client, make_client: MakeClient, peer: Peer) -> None:
-    """The watch is gone with the connection; the word is found when it is armed again."""
+def test_holder_notices_a_request_after_a_reconnect(client: Client, make_client: MakeClient, peer: Peer) -> None:
+    """The watch is lost with the connection; the request is found when the watch is set again."""
     lock = Lock(name="a")
     asked: list[Any] = []
     lock.on_revoke = asked.append
@@ -374,7 +376,7 @@ def test_holder_heeds_it_through_a_new_connection(client: Client, make_client: M
     lock.release()
 
 
-def test_session_that_ends_is_no_word(client: Client) -> None:
+def test_end_of_the_session_is_not_a_revocation_request(client: Client) -> None:
     lock = Lock(name="a")
     asked: list[Any] = []
     lock.on_revoke = asked.append
@@ -387,7 +389,7 @@ def test_session_that_ends_is_no_word(client: Client) -> None:
 
 
 @pytest.mark.parametrize("word", [b"unlock", b"unlock\n", b"__REVOKE__", b'{"unlock": true}'])
-def test_word_of_other_clients_is_understood(word: bytes, client: Client, observer: Observer) -> None:
+def test_revocation_requests_of_other_clients_are_recognized(word: bytes, client: Client, observer: Observer) -> None:
     with Lock(name="a") as _:
         lock = Lock(name="a")
         assert not lock.revoked.is_set()
@@ -396,12 +398,12 @@ def test_word_of_other_clients_is_understood(word: bytes, client: Client, observ
 
 
 @pytest.mark.parametrize("data", [b"", b"unlocked", b'{"place": "unlock"}', b"\xff", b"[1]", b'{"unlock": false}'])
-def test_other_data_is_no_word(data: bytes) -> None:
+def test_other_data_are_not_a_revocation_request(data: bytes) -> None:
     assert not is_revoke_request(data)
     assert is_revoke_request(revoke_request("/a/_c_1-lock-0000000000", data))
 
 
-def test_word_keeps_who_the_holder_is() -> None:
+def test_revocation_request_keeps_the_description_of_the_holder() -> None:
     assert json.loads(revoke_request("/a/b", b'{"host": "h", "pid": 1}')) == {"host": "h", "pid": 1, "unlock": True}
     assert revoke_request("/a/_c_1-lock-0000000000", b"") == b"__REVOKE__"
     assert revoke_request("/a/0123__lock__0000000000", b"kazoo's identifier") == b"unlock"

@@ -1,4 +1,4 @@
-"""RLock between threads, clients and processes."""
+"""RLock shared by threads, clients and processes."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ def lock(client: Client) -> RLock:
 
 @pytest.fixture
 def theirs(make_client: Callable[..., Client]) -> RLock:
-    """The same lock, for another client."""
+    """Return the same lock, used by another client."""
     return RLock(name="a", client=make_client())
 
 
-def test_others_get_it_after_the_last_release_only(lock: RLock, theirs: RLock, peer: Peer) -> None:
+def test_rlock_is_free_for_others_only_after_its_last_release(lock: RLock, theirs: RLock, peer: Peer) -> None:
     with lock:
         with lock:
             assert not theirs.acquire(blocking=False)
@@ -42,7 +42,7 @@ def test_others_get_it_after_the_last_release_only(lock: RLock, theirs: RLock, p
     lock.release()
 
 
-def test_release_is_the_holding_threads_own(lock: RLock, peer: Peer) -> None:
+def test_release_of_an_rlock_by_another_thread_or_process_raises(lock: RLock, peer: Peer) -> None:
     with pytest.raises(RuntimeError):
         lock.release()
     with lock:
@@ -52,8 +52,8 @@ def test_release_is_the_holding_threads_own(lock: RLock, peer: Peer) -> None:
         assert lock.held
 
 
-def test_thread_that_ended_holds_on_and_no_later_thread_is_taken_for_it(lock: RLock, theirs: RLock) -> None:
-    """Identifiers of threads are used again; what a thread holds is its own nevertheless."""
+def test_rlock_of_an_ended_thread_stays_held_and_no_later_thread_owns_it(lock: RLock, theirs: RLock) -> None:
+    """Thread identifiers are reused; ownership is not."""
     before = Running(lock.acquire)
     before.result()
     for _ in range(20):
@@ -65,7 +65,7 @@ def test_thread_that_ended_holds_on_and_no_later_thread_is_taken_for_it(lock: RL
     Lock(name="a").release()
 
 
-def test_lock_and_rlock_of_one_name_are_one(lock: RLock, theirs: RLock) -> None:
+def test_lock_and_rlock_of_the_same_name_exclude_each_other(lock: RLock, theirs: RLock) -> None:
     plain = Lock(name="a")
     with lock:
         assert plain.locked()
@@ -76,15 +76,15 @@ def test_lock_and_rlock_of_one_name_are_one(lock: RLock, theirs: RLock) -> None:
 
 
 @pytest.mark.parametrize("depth", [1, 3])
-def test_each_release_after_a_loss_is_an_error_the_first_one_says_lost(
+def test_first_release_after_a_loss_raises_lock_lost_error_and_others_not_held_error(
     lock: RLock, theirs: RLock, observer: Observer, depth: int
 ) -> None:
-    told: list[LockLostError] = []
-    lock.on_lost = told.append
+    losses: list[LockLostError] = []
+    lock.on_lost = losses.append
     for _ in range(depth):
         lock.acquire()
     observer.kazoo.delete(lock.holders()[0].path)
-    eventually(lambda: told, limit=60 * UNIT)
+    eventually(lambda: losses, limit=60 * UNIT)
     assert not lock.held
     assert theirs.acquire(blocking=False)
     with pytest.raises(LockLostError):
@@ -97,7 +97,7 @@ def test_each_release_after_a_loss_is_an_error_the_first_one_says_lost(
         assert lock.held
 
 
-def test_nested_blocks_that_lose_the_lock_say_lost(lock: RLock, observer: Observer) -> None:
+def test_loss_in_nested_blocks_raises_lock_lost_error(lock: RLock, observer: Observer) -> None:
     with pytest.raises((LockLostError, NotHeldError)) as raised, lock, lock:  # noqa: PT012
         observer.kazoo.delete(lock.holders()[0].path)
         eventually(lambda: not lock.held)
@@ -105,10 +105,10 @@ def test_nested_blocks_that_lose_the_lock_say_lost(lock: RLock, observer: Observ
     assert any(isinstance(error, LockLostError) for error in errors)
 
 
-def test_waiters_in_the_process_and_outside_take_turns(lock: RLock, theirs: RLock) -> None:
+def test_local_waiter_and_waiter_of_another_client_both_acquire_the_rlock(lock: RLock, theirs: RLock) -> None:
     lock.acquire()
-    inside = Running(held_twice, lock)
-    outside = Running(held_twice, theirs)
+    inside = Running(acquire_twice, lock)
+    outside = Running(acquire_twice, theirs)
     eventually(lambda: len(lock.waiters()) == 1)
     eventually(lambda: len(lock._core.local_waiters) == 1)
     lock.release()
@@ -116,6 +116,6 @@ def test_waiters_in_the_process_and_outside_take_turns(lock: RLock, theirs: RLoc
     assert outside.result()
 
 
-def held_twice(lock: RLock) -> bool:
+def acquire_twice(lock: RLock) -> bool:
     with lock, lock:
         return lock.held

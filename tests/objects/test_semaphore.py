@@ -1,4 +1,4 @@
-"""Semaphore, BoundedSemaphore, and Semaphore(0) as a signal, between threads, clients and processes."""
+"""Semaphores, and Semaphore(0) as a signal, shared by threads, clients and processes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def slots(request: pytest.FixtureRequest, client: Client) -> Semaphore:
     return made
 
 
-def test_permits_are_counted_over_all_processes(slots: Semaphore, peers: list[Peer]) -> None:
+def test_permits_are_counted_across_processes(slots: Semaphore, peers: list[Peer]) -> None:
     first, second, third = peers
     assert first.do(slots.acquire)
     assert (slots.get_value(), second.do(slots.get_value)) == (1, 1)
@@ -40,7 +40,7 @@ def test_permits_are_counted_over_all_processes(slots: Semaphore, peers: list[Pe
     assert not slots.acquire(timeout=UNIT)
     third.start(slots.acquire)
     eventually(lambda: len(slots.waiters()) == 1)
-    assert [who.pid for who in slots.holders()] == [first.pid, remote.pid()]
+    assert [holder.pid for holder in slots.holders()] == [first.pid, remote.pid()]
     assert slots.get_value() == 0
     first.do(slots.release)
     assert third.result()
@@ -52,7 +52,9 @@ def test_permits_are_counted_over_all_processes(slots: Semaphore, peers: list[Pe
     assert slots.get_value() == 2
 
 
-def test_no_more_than_the_permits_are_inside_at_once(slots: Semaphore, peers: list[Peer], tmp_path: Path) -> None:
+def test_number_of_concurrent_holders_never_exceeds_the_permits(
+    slots: Semaphore, peers: list[Peer], tmp_path: Path
+) -> None:
     inside = tmp_path / "inside"
     inside.mkdir()
     for peer in peers:
@@ -68,7 +70,7 @@ def test_two_threads_of_one_object_take_two_permits(slots: Semaphore) -> None:
 
 
 def test_permits_released_in_any_order_admit_the_first_waiter(slots: Semaphore, make_client: MakeClient) -> None:
-    """Watching only the one whose departure would make room in the usual order loses this wake-up."""
+    """A waiter that watches only the holder whose release usually admits it would miss this wakeup."""
     holders = [Semaphore(2, name="s", client=make_client()) for _ in range(2)]
     for holder in holders:
         holder.acquire()
@@ -86,9 +88,11 @@ def test_permits_released_in_any_order_admit_the_first_waiter(slots: Semaphore, 
 
 
 @pytest.mark.slow
-def test_waiter_that_is_stopped_holds_nobody_up_for_long(slots: Semaphore, make_mortal: Callable[..., Peer]) -> None:
-    """It is the first and does not acquire: the next waiter checks by itself, and the session of the
-    first one expires.
+def test_stopped_waiter_does_not_block_the_next_one_for_long(
+    slots: Semaphore, make_mortal: Callable[..., Peer]
+) -> None:
+    """It is first in the queue and cannot proceed. The next waiter polls, and the stopped one's
+    session expires.
     """
     slots.acquire()
     slots.acquire()
@@ -103,7 +107,7 @@ def test_waiter_that_is_stopped_holds_nobody_up_for_long(slots: Semaphore, make_
     slots.release()
 
 
-def test_permit_of_a_dead_process_comes_back(slots: Semaphore, make_mortal: Callable[..., Peer]) -> None:
+def test_permit_of_a_killed_process_is_released(slots: Semaphore, make_mortal: Callable[..., Peer]) -> None:
     mortal = make_mortal()
     mortal.do(slots.acquire)
     slots.acquire()
@@ -115,17 +119,17 @@ def test_permit_of_a_dead_process_comes_back(slots: Semaphore, make_mortal: Call
 
 
 @pytest.mark.parametrize("lose", ["znode deleted", "session expired"])
-def test_permit_that_is_lost_says_so(slots: Semaphore, observer: Observer, lose: str) -> None:
-    told: list[LockLostError] = []
-    slots.on_lost = told.append
+def test_lost_permit_is_reported_and_its_release_raises(slots: Semaphore, observer: Observer, lose: str) -> None:
+    losses: list[LockLostError] = []
+    slots.on_lost = losses.append
     slots.acquire()
     assert (slots.held, slots.fencing_token > 0) == (True, True)
     if lose == "znode deleted":
         observer.kazoo.delete(slots.holders()[0].path)
     else:
         expire(slots.client)
-    eventually(lambda: told, limit=60 * UNIT)
-    assert told[0].args == (slots.path, lose)
+    eventually(lambda: losses, limit=60 * UNIT)
+    assert losses[0].args == (slots.path, lose)
     assert not slots.held
     eventually(lambda: slots.get_value() == 2)
     with pytest.raises(LockLostError, match=lose):
@@ -133,7 +137,7 @@ def test_permit_that_is_lost_says_so(slots: Semaphore, observer: Observer, lose:
     assert slots.get_value() == 2
 
 
-def test_loss_is_reported_only_to_the_thread_that_lost(slots: Semaphore) -> None:
+def test_loss_is_raised_only_in_the_thread_that_held_the_permit(slots: Semaphore) -> None:
     lost, release = threading.Event(), threading.Event()
 
     def lose() -> str:
@@ -153,7 +157,7 @@ def test_loss_is_reported_only_to_the_thread_that_lost(slots: Semaphore) -> None
     assert slots.get_value() == 2
 
 
-def test_transaction_is_guarded_by_the_permit(slots: Semaphore, observer: Observer) -> None:
+def test_transaction_is_refused_once_the_permit_is_lost(slots: Semaphore, observer: Observer) -> None:
     slots.acquire()
     with slots.transaction() as transaction:
         transaction.create(f"{slots.client.namespace}/guarded", b"1")
@@ -181,7 +185,7 @@ def test_waiter_whose_session_expires_enqueues_again(slots: Semaphore, make_clie
     slots.release()
 
 
-def test_release_without_holding_adds_a_permit_for_all(client: Client, peer: Peer) -> None:
+def test_release_without_a_held_permit_adds_one_for_all_processes(client: Client, peer: Peer) -> None:
     slots = Semaphore(1, name="s")
     slots.release(2)
     assert peer.do(slots.get_value) == 3
@@ -195,7 +199,7 @@ def test_release_without_holding_adds_a_permit_for_all(client: Client, peer: Pee
     slots.release()
 
 
-def test_bound_holds_over_all_processes(client: Client, peers: list[Peer]) -> None:
+def test_bound_applies_to_all_processes(client: Client, peers: list[Peer]) -> None:
     slots, other, third = BoundedSemaphore(2, name="s"), *peers[:2]
     with pytest.raises(ValueError, match="released too many times"):
         slots.release()
@@ -209,7 +213,7 @@ def test_bound_holds_over_all_processes(client: Client, peers: list[Peer]) -> No
     assert [peer.do(slots.get_value) for peer in peers] == [2, 2, 2]
 
 
-def test_release_of_too_many_releases_none(client: Client) -> None:
+def test_release_beyond_the_bound_releases_none(client: Client) -> None:
     slots = BoundedSemaphore(2, name="s")
     slots.acquire()
     with pytest.raises(ValueError, match="released too many times"):
@@ -219,7 +223,7 @@ def test_release_of_too_many_releases_none(client: Client) -> None:
 
 
 @pytest.mark.slow_on("zookeeper")
-def test_who_waits_does_not_make_room_below_the_bound(client: Client, peer: Peer) -> None:
+def test_waiters_do_not_count_towards_the_bound(client: Client, peer: Peer) -> None:
     slots = BoundedSemaphore(1, name="s")
     slots.acquire()
     waiting = Running(lambda: slots.acquire(timeout=40 * UNIT))
@@ -230,7 +234,7 @@ def test_who_waits_does_not_make_room_below_the_bound(client: Client, peer: Peer
     assert slots.get_value() == 1
 
 
-def test_bound_is_kept_in_any_order_of_releases(client: Client, peer: Peer) -> None:
+def test_bound_applies_if_another_process_releases_first(client: Client, peer: Peer) -> None:
     slots = BoundedSemaphore(1, name="s")
     slots.acquire()
     peer.do(slots.release)
@@ -254,18 +258,19 @@ def test_bounded_release_costs_one_request(client: Client, no_guards: None) -> N
     assert cost == 1
 
 
-def test_members_that_disagree_about_the_value_get_an_error(client: Client, peer: Peer) -> None:
+def test_semaphore_with_another_value_raises_mismatch_error(client: Client, peer: Peer) -> None:
     assert peer.do(Semaphore(2, name="s").acquire)
     with pytest.raises(MismatchError):
         Semaphore(3, name="s").acquire()
     path = Semaphore(2, name="s").path
-    eventually(lambda: len(client.run(wait_queue.contenders(path))) == 1)  # what was refused goes in the background
+    # the refused contender is deleted in the background
+    eventually(lambda: len(client.run(wait_queue.contenders(path))) == 1)
     for other in (Semaphore(3, name="s"), Semaphore(0, name="s")):
         for operation in (other.acquire, other.get_value, other.release):
             assert peer.do(remote.catch, operation) == "MismatchError"
 
 
-def test_token_is_that_of_the_threads_own_permit(client: Client) -> None:
+def test_fencing_token_is_that_of_the_threads_own_permit(client: Client) -> None:
     slots = Semaphore(2, name="s")
     slots.acquire()
     token = slots.fencing_token
@@ -275,7 +280,7 @@ def test_token_is_that_of_the_threads_own_permit(client: Client) -> None:
     slots.release(2)
 
 
-def test_repr_never_fails_and_starts_nothing(make_client: MakeClient) -> None:
+def test_repr_never_fails_and_does_not_connect(make_client: MakeClient) -> None:
     client = make_client()
     slots = Semaphore(2, name="s", client=client)
     assert "value=??" in repr(slots)
@@ -287,10 +292,10 @@ def test_repr_never_fails_and_starts_nothing(make_client: MakeClient) -> None:
     assert "value=??" in repr(slots)
 
 
-# ---- a signal
+# ---- Semaphore(0) as a signal
 
 
-def test_signal_wakes_a_process_that_waits(client: Client, peers: list[Peer]) -> None:
+def test_release_of_a_signal_wakes_waiting_processes(client: Client, peers: list[Peer]) -> None:
     given = Semaphore(0, name="s")
     assert not given.acquire(blocking=False)
     assert not given.acquire(timeout=UNIT)
@@ -305,7 +310,7 @@ def test_signal_wakes_a_process_that_waits(client: Client, peers: list[Peer]) ->
 
 
 @pytest.mark.slow_on("zookeeper")
-def test_signal_that_was_given_before_is_kept_and_used_up_once(
+def test_signal_released_before_the_wait_is_stored_and_consumed_once(
     client: Client, peers: list[Peer], make_mortal: Callable[..., Peer]
 ) -> None:
     given = Semaphore(0, name="s")
@@ -318,7 +323,7 @@ def test_signal_that_was_given_before_is_kept_and_used_up_once(
     assert given.get_value() == 0
 
 
-def test_signals_of_many_reach_many_once(client: Client, peers: list[Peer]) -> None:
+def test_each_signal_is_received_once(client: Client, peers: list[Peer]) -> None:
     given = Semaphore(0, name="s")
     for peer in peers[:2]:
         peer.start(remote.repeat, 20, given.acquire)

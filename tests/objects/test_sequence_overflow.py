@@ -1,4 +1,4 @@
-"""Sequence numbers at their end: after 2147483647 comes -2147483648. Lines and queues keep their order across it."""
+"""Overflow of sequence numbers, from 2147483647 to -2147483648: waiters and items keep their order."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from distsync.threading import Condition, Lock, Semaphore
 
 LAST = 2**31 - 1
 LEFT = 3
-"""So many numbers come before the last one."""
+"""How many numbers are left before the last one."""
 
 NAMESPACE = "/aged"
 CONTENDERS = 2 * LEFT + 3
 COUNTERS = ("/puts", "/gets", "/dones")
-"""Znodes whose version counts."""
+"""Znodes whose version is a counter."""
 
-LINES: dict[str, Callable[..., Any]] = {
+WAIT_QUEUES: dict[str, Callable[..., Any]] = {
     "lock": Lock,
     "semaphore": lambda name, client: Semaphore(1, name=name, client=client),
     "shared": lambda name, client: SharedLock(name=name, client=client).writer,
@@ -50,10 +50,10 @@ QUEUES: dict[str, Callable[..., Any]] = {
     "lifo": LifoQueue,
     "priority": PriorityQueue,
 }
-WORN = {
+EXHAUSTED = {
     "lock": Lock,
-    "semaphore": LINES["semaphore"],
-    "shared": LINES["shared"],
+    "semaphore": WAIT_QUEUES["semaphore"],
+    "shared": WAIT_QUEUES["shared"],
     "election": Election,
     "permits": lambda name, client: PermitSemaphore(1, name=name, client=client),
 }
@@ -62,7 +62,9 @@ Clients = list[Client]
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Of a server on which every parent has had nearly as many children as there are numbers."""
+    """Return the data of a server on which each parent has had nearly as many children as there are
+    numbers.
+    """
     folder = tmp_path_factory.mktemp("aged") / "data"
     with EmbeddedServer(folder) as server, connected(server, 1) as (client,):
         use_all(client)
@@ -78,7 +80,7 @@ def aged(data: Path, tmp_path: Path) -> Iterator[EmbeddedServer]:
 
 @contextmanager
 def connected(server: EmbeddedServer, count: int) -> Iterator[Clients]:
-    """So many clients that give back at once what they release."""
+    """Connect ``count`` clients that do not cache released locks."""
     with ExitStack() as stack:
         yield [stack.enter_context(Client(server.hosts, namespace=NAMESPACE, linger=0)) for _ in range(count)]
 
@@ -90,8 +92,8 @@ def clients(aged: EmbeddedServer) -> Iterator[Clients]:
 
 
 def use_all(client: Client) -> None:
-    """All parents are made."""
-    for kind, make in LINES.items():
+    """Create all parent znodes."""
+    for kind, make in WAIT_QUEUES.items():
         with make(name=kind, client=client):
             pass
     for kind, make in QUEUES.items():
@@ -121,12 +123,12 @@ def age(folder: Path) -> None:
 
 @contextmanager
 def overflows(server: EmbeddedServer, path: str) -> Iterator[None]:
-    """In the block the parent at ``path`` comes to its last number, and goes beyond."""
+    """Check that the sequence numbers of the parent at ``path`` overflow within the block."""
     kazoo = KazooClient(server.hosts)
     kazoo.start()
     try:
-        # cversion is twice the creates, less the children, in 32 bits: it wraps where they become
-        # negative.
+        # cversion is twice the creates minus the children, in 32 bits: it passes 0 when the creates
+        # become negative.
         assert kazoo.exists(path).cversion < 0
         yield
         assert 0 < kazoo.exists(path).cversion < 100 * LEFT
@@ -135,8 +137,8 @@ def overflows(server: EmbeddedServer, path: str) -> Iterator[None]:
         kazoo.close()
 
 
-def begun_in_order(clients: Clients, work: Callable[[int], object]) -> list[Running]:
-    """The second client's call waits, then the third's, and so on."""
+def start_in_order(clients: Clients, work: Callable[[int], object]) -> list[Running]:
+    """Start a call for each client except the first; each starts when the previous one waits."""
     running = []
     for number, client in enumerate(clients[1:], 1):
         running.append(Running(work, number))
@@ -144,9 +146,9 @@ def begun_in_order(clients: Clients, work: Callable[[int], object]) -> list[Runn
     return running
 
 
-@pytest.mark.parametrize("kind", LINES)
-def test_one_at_a_time_holds_in_the_order_in_which_they_came(aged: EmbeddedServer, clients: Clients, kind: str) -> None:
-    contenders = [LINES[kind](name=kind, client=client) for client in clients]
+@pytest.mark.parametrize("kind", WAIT_QUEUES)
+def test_contenders_hold_one_at_a_time_in_fifo_order(aged: EmbeddedServer, clients: Clients, kind: str) -> None:
+    contenders = [WAIT_QUEUES[kind](name=kind, client=client) for client in clients]
     inside: list[int] = []
     tokens: list[tuple[int, int]] = []
 
@@ -160,7 +162,7 @@ def test_one_at_a_time_holds_in_the_order_in_which_they_came(aged: EmbeddedServe
 
     with overflows(aged, contenders[0].path):
         contenders[0].acquire()
-        running = begun_in_order(clients, hold)
+        running = start_in_order(clients, hold)
         assert contenders[0].held
         assert not tokens
         contenders[0].release()
@@ -169,29 +171,27 @@ def test_one_at_a_time_holds_in_the_order_in_which_they_came(aged: EmbeddedServe
     assert tokens == sorted(tokens)
 
 
-def test_who_came_first_is_notified_first(aged: EmbeddedServer, clients: Clients) -> None:
+def test_condition_waiters_are_notified_in_fifo_order(aged: EmbeddedServer, clients: Clients) -> None:
     conditions = [Condition(name="condition", client=client) for client in clients]
-    told: list[int] = []
+    notified: list[int] = []
 
     def wait(number: int) -> None:
         with conditions[number]:
             conditions[number].wait()
-            told.append(number)
+            notified.append(number)
 
     with overflows(aged, f"{conditions[0].path}/waiters"):
-        running = begun_in_order(clients, wait)
+        running = start_in_order(clients, wait)
         for count in range(1, CONTENDERS):
             with conditions[0]:
                 conditions[0].notify()
-            eventually(lambda count=count: len(told) == count)
+            eventually(lambda count=count: len(notified) == count)
         results(running)
-    assert told == list(range(1, CONTENDERS))
+    assert notified == list(range(1, CONTENDERS))
 
 
 @pytest.mark.parametrize("kind", QUEUES)
-def test_items_are_delivered_once_and_in_order_to_the_first_waiters(
-    aged: EmbeddedServer, clients: Clients, kind: str
-) -> None:
+def test_items_reach_waiting_getters_once_in_fifo_order(aged: EmbeddedServer, clients: Clients, kind: str) -> None:
     queues = [QUEUES[kind](name=kind, client=client) for client in clients]
     path = f"{queues[0].path}/getters"
     got: list[tuple[int, int]] = []
@@ -201,7 +201,7 @@ def test_items_are_delivered_once_and_in_order_to_the_first_waiters(
         queues[number].task_done()
 
     with overflows(aged, path):
-        running = begun_in_order(clients, get)
+        running = start_in_order(clients, get)
         for item in range(1, CONTENDERS):
             queues[0].put(item)
             eventually(lambda item=item: len(got) == item)
@@ -211,7 +211,7 @@ def test_items_are_delivered_once_and_in_order_to_the_first_waiters(
 
 
 @pytest.mark.parametrize("kind", QUEUES)
-def test_items_that_lie_there_come_once_and_in_order(aged: EmbeddedServer, clients: Clients, kind: str) -> None:
+def test_available_items_are_returned_once_in_order(aged: EmbeddedServer, clients: Clients, kind: str) -> None:
     putter, getter = (QUEUES[kind](name=f"{kind}-filled", client=client) for client in clients[:2])
     items = list(range(CONTENDERS))
     for item in items:
@@ -228,28 +228,30 @@ def test_items_that_lie_there_come_once_and_in_order(aged: EmbeddedServer, clien
 
 
 @pytest.fixture(scope="module")
-def worn(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperProcess]:
-    """A ZooKeeper that has one number left for each line."""
+def exhausted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperProcess]:
+    """Yield a ZooKeeper server that has one number left for each parent."""
     need_zookeeper()
-    server = ZooKeeperProcess(tmp_path_factory.mktemp("worn"))
+    server = ZooKeeperProcess(tmp_path_factory.mktemp("exhausted"))
     server.start()
     try:
         with Client(server.hosts, namespace=NAMESPACE, linger=0) as client:
-            lines = [make(name=kind, client=client) for kind, make in WORN.items()]
-            for one in lines:
+            objects = [make(name=kind, client=client) for kind, make in EXHAUSTED.items()]
+            for one in objects:
                 one.acquire()
                 one.release()
-            server.restart()  # it writes all down as it begins
+            server.restart()  # it writes a snapshot when it starts
         server.stop()
-        wear(server.folder / "data" / "version-2", [one.path for one in lines])
+        exhaust(server.folder / "data" / "version-2", [one.path for one in objects])
         server.start()
         yield server
     finally:
         server.kill()
 
 
-def wear(folder: Path, paths: list[str]) -> None:
-    """Each of these has had all children but one, in the latest snapshot; the end of that says whether it is whole."""
+def exhaust(folder: Path, paths: list[str]) -> None:
+    """Let these znodes have had all children but one, in the latest snapshot, and correct its
+    checksum.
+    """
     *older, latest = sorted(folder.glob("snapshot.*"), key=zxid_of)
     for file in (*older, *(file for file in folder.glob("log.*") if zxid_of(file) <= zxid_of(latest))):
         file.unlink()
@@ -258,8 +260,8 @@ def wear(folder: Path, paths: list[str]) -> None:
     for path in paths:
         name = path.encode()
         at = before.index(len(name).to_bytes(4, "big") + name) + 4 + len(name)
-        at += 4 + max(0, int.from_bytes(before[at : at + 4], "big", signed=True)) + 8  # its data and ACL
-        after[at + 36 : at + 40] = (LAST - 1).to_bytes(4, "big")  # behind czxid, mzxid, ctime, mtime, version
+        at += 4 + max(0, int.from_bytes(before[at : at + 4], "big", signed=True)) + 8  # skip its data and ACL
+        after[at + 36 : at + 40] = (LAST - 1).to_bytes(4, "big")  # after czxid, mzxid, ctime, mtime, version
     for end in (match.start() for match in re.finditer(re.escape(b"\0\0\0\1/"), before)):
         if before[end - 8 : end] == zlib.adler32(before[: end - 8]).to_bytes(8, "big"):
             after[end - 8 : end] = zlib.adler32(after[: end - 8]).to_bytes(8, "big")
@@ -271,26 +273,28 @@ def zxid_of(file: Path) -> int:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", WORN)
-def test_who_would_get_a_number_that_others_get_too_is_refused(worn: ZooKeeperProcess, kind: str) -> None:
+@pytest.mark.parametrize("kind", EXHAUSTED)
+def test_contender_with_a_number_that_is_assigned_repeatedly_raises_sequence_exhausted(
+    exhausted: ZooKeeperProcess, kind: str
+) -> None:
     with ExitStack() as stack:
-        clients = [stack.enter_context(Client(worn.hosts, namespace=NAMESPACE, linger=0)) for _ in range(4)]
-        first, *others = (WORN[kind](name=kind, client=client) for client in clients)
+        clients = [stack.enter_context(Client(exhausted.hosts, namespace=NAMESPACE, linger=0)) for _ in range(4)]
+        first, *others = (EXHAUSTED[kind](name=kind, client=client) for client in clients)
         assert first.acquire()
         for other in others:
             with pytest.raises(SequenceExhaustedError, match=first.path):
                 other.acquire()
-        proxy = stack.enter_context(Proxy(worn.hosts))
-        unheard = stack.enter_context(Client(proxy.hosts, namespace=NAMESPACE, linger=0))
-        last = WORN[kind](name=kind, client=unheard)
-        unheard.sync()
+        proxy = stack.enter_context(Proxy(exhausted.hosts))
+        proxied = stack.enter_context(Client(proxy.hosts, namespace=NAMESPACE, linger=0))
+        last = EXHAUSTED[kind](name=kind, client=proxied)
+        proxied.sync()
         proxy.drop_next_reply(OpCode.MULTI if kind == "permits" else OpCode.CREATE2)
         with pytest.raises(SequenceExhaustedError):
             last.acquire()
         assert proxy.connections == 2
-        eventually(lambda: not first.waiters(), "a member is still there")
+        eventually(lambda: not first.waiters(), "a waiter is left")
         first.release()
-        kazoo = KazooClient(worn.hosts)
+        kazoo = KazooClient(exhausted.hosts)
         kazoo.start()
         kazoo.delete(first.path, recursive=True)
         kazoo.stop()

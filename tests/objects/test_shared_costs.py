@@ -1,4 +1,4 @@
-"""What shared locks, revocation and kazoo's semaphore cost: counted, equal to what their docstrings say."""
+"""Costs of shared locks, revocation and foreign semaphores: counted, equal to the documented ones."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ WAITERS = 100
 
 
 @pytest.mark.parametrize("side", ["reader", "writer"])
-def test_each_side_costs_3_requests_in_2_round_trips(client: Client, side: str) -> None:
+def test_each_side_of_a_shared_lock_costs_3_requests_in_2_round_trips(client: Client, side: str) -> None:
     lock = getattr(SharedLock(name="t"), side)
     with lock:
         pass
@@ -42,16 +42,16 @@ def test_each_side_costs_3_requests_in_2_round_trips(client: Client, side: str) 
 def test_thread_that_joins_a_reader_costs_nothing(client: Client) -> None:
     shared = SharedLock(name="t")
     with shared.reader, counted(client) as cost:
-        assert all(results([Running(in_turn, shared.reader) for _ in range(10)]))
+        assert all(results([Running(acquire_and_release, shared.reader) for _ in range(10)]))
     assert cost == Cost()
 
 
-def in_turn(lock: Any) -> bool:
+def acquire_and_release(lock: Any) -> bool:
     with lock:
         return bool(lock.held)
 
 
-def test_writer_that_reads_too_costs_nothing_more_and_1_request_to_become_a_reader(client: Client) -> None:
+def test_read_acquire_of_a_writer_costs_nothing_and_its_downgrade_1_request(client: Client) -> None:
     shared = SharedLock(name="t")
     shared.writer.acquire()
     with counted(client) as reading, shared.reader:
@@ -65,7 +65,7 @@ def test_writer_that_reads_too_costs_nothing_more_and_1_request_to_become_a_read
 
 
 @pytest.mark.parametrize("side", ["reader", "writer"])
-def test_side_tried_in_vain_costs_2_requests(client: Client, other: Client, side: str) -> None:
+def test_failed_non_blocking_acquire_costs_2_requests(client: Client, other: Client, side: str) -> None:
     with SharedLock(name="t", client=other).writer:
         lock = getattr(SharedLock(name="t"), side)
         lock.locked()
@@ -74,7 +74,7 @@ def test_side_tried_in_vain_costs_2_requests(client: Client, other: Client, side
         assert cost == Cost(2, 2)
 
 
-def test_reading_both_sides_costs_nothing_until_a_contender_comes_or_leaves(client: Client, other: Client) -> None:
+def test_status_reads_cost_nothing_until_a_contender_is_added_or_removed(client: Client, other: Client) -> None:
     ours, theirs = SharedLock(name="t"), SharedLock(name="t", client=other)
     with ours.reader, counted(client) as cost:
         assert ours.reader.locked()
@@ -91,7 +91,7 @@ def test_reading_both_sides_costs_nothing_until_a_contender_comes_or_leaves(clie
             assert again == Cost()
 
 
-def test_what_this_client_does_shows_in_its_next_look(client: Client, other: Client) -> None:
+def test_own_acquire_and_release_are_visible_in_the_next_status_read(client: Client, other: Client) -> None:
     ours, theirs = SharedLock(name="t"), SharedLock(name="t", client=other)
     assert not ours.writer.locked()
     for _ in range(5):
@@ -103,7 +103,7 @@ def test_what_this_client_does_shows_in_its_next_look(client: Client, other: Cli
         eventually(ours.reader.locked)
 
 
-def test_what_was_kept_is_not_relied_upon_after_a_lost_connection(make_client: MakeClient, other: Client) -> None:
+def test_cached_state_is_not_used_after_a_connection_loss(make_client: MakeClient, other: Client) -> None:
     with Proxy(other.hosts) as proxy:
         away = make_client(hosts=proxy.hosts)
         ours, theirs = SharedLock(name="t", client=away), SharedLock(name="t", client=other)
@@ -116,18 +116,21 @@ def test_what_was_kept_is_not_relied_upon_after_a_lost_connection(make_client: M
         away.close()
 
 
-# ---- no herd
+# ---- no herd effect
 
 
 async def contend(path: str, mark: str, rule: wait_queue.Rule, held: list[wait_queue.QueueEntry]) -> None:
-    """One contender more, that keeps what it gets."""
+    """Add a contender, and record its entry once it is admitted."""
     place = await wait_queue.acquire(path, mark, b"{}", rule)
     if place is not None:
         held.append(place)
 
 
-def crowd_of(client: Client, path: str, mark: str, rule: wait_queue.Rule) -> list[wait_queue.QueueEntry]:
-    """Enqueue this many contenders, which wait; those that acquire are appended to the list."""
+def start_waiters(client: Client, path: str, mark: str, rule: wait_queue.Rule) -> list[wait_queue.QueueEntry]:
+    """Start ``WAITERS`` contenders, and wait until they are blocked.
+
+    Return a list to which the admitted ones are appended.
+    """
     held: list[wait_queue.QueueEntry] = []
     settle([client])
     before = sent(client, "GetData")
@@ -143,13 +146,13 @@ def crowd_of(client: Client, path: str, mark: str, rule: wait_queue.Rule) -> lis
     [(SharedLock, wait_queue.WRITE), (Lock, wait_queue.LOCK), (Election, wait_queue.LOCK)],
     ids=["writers", "locks", "candidates"],
 )
-def test_with_100_waiters_one_release_sends_one_event(
+def test_release_with_100_waiters_causes_one_event(
     kind: Callable[..., Any], mark: str, client: Client, other: Client
 ) -> None:
     made = kind(name="t")
     lock = made.writer if kind is SharedLock else made
     lock.acquire()
-    held = crowd_of(other, lock.path, mark, wait_queue.exclusive)
+    held = start_waiters(other, lock.path, mark, wait_queue.exclusive)
     for turn in range(1, 6):
         with counted(other) as cost:
             if turn == 1:
@@ -158,20 +161,23 @@ def test_with_100_waiters_one_release_sends_one_event(
                 client.run(remove(held[-1].path))
             eventually(lambda: len(held) == turn)  # noqa: B023
             settle([other])
-        assert (cost.events, cost.requests) == (1, 2)  # it looks once, and settle does
+        assert (cost.events, cost.requests) == (1, 2)  # one request of the waiter, one of settle
     other.close()
 
 
-def asleep(other: Client, calls: list[Coroutine[Any, Any, Any]]) -> list[Any]:
-    """These calls, each as if of a process of its own, wait in one line; what they return is appended to the list."""
+def start_calls(other: Client, calls: list[Coroutine[Any, Any, Any]]) -> list[Any]:
+    """Start calls that wait in one queue, each as if in a process of its own.
+
+    Return a list to which their results are appended.
+    """
     returned: list[Any] = []
 
-    async def keep(call: Coroutine[Any, Any, Any]) -> None:
+    async def record(call: Coroutine[Any, Any, Any]) -> None:
         returned.append(await call)
 
     settle([other])
     for call in calls:
-        other.background(keep(call))
+        other.background(record(call))
     eventually(lambda: len(other._core.keeper._tasks) >= len(calls))  # type: ignore[union-attr]
     eventually(lambda: is_at_rest(other))
     settle([other])
@@ -179,11 +185,12 @@ def asleep(other: Client, calls: list[Coroutine[Any, Any, Any]]) -> list[Any]:
 
 
 @pytest.mark.parametrize(("kind", "most"), [(Semaphore, 2), (Queue, 3), (JoinableQueue, 6)])
-def test_with_100_waiters_what_comes_free_wakes_one_and_the_next_moves_up(
+def test_free_permit_or_item_with_100_waiters_wakes_only_the_first_two(
     kind: Callable[..., Any], most: int, client: Client, other: Client
 ) -> None:
-    """Some events for the one who gets it (a queue's first one watches all that may bring an item), and one for the
-    next one, who is the first now; none to all the others."""
+    """The first waiter receives some events, as the first getter of a queue watches all that may bring
+    an item. The next one, which is now the first, receives one, and the others none.
+    """
     ours = kind(name="t")
     receipts = kind(name="t", client=other)._receipts
     if kind is Semaphore:
@@ -197,7 +204,7 @@ def test_with_100_waiters_what_comes_free_wakes_one_and_the_next_moves_up(
         cores = [type(ours._core)(ours.path, receipts) for _ in range(WAITERS)]
         calls = [core.claim(b"{}") if kind is JoinableQueue else core.get(b"{}") for core in cores]
         give = partial(ours.put, 1)
-    returned = asleep(other, calls)
+    returned = start_calls(other, calls)
     with counted(other) as cost:
         give()
         eventually(lambda: len(returned) == 1)
@@ -211,29 +218,29 @@ async def remove(path: str) -> None:
     await Delete(path)
 
 
-def test_with_100_waiting_readers_one_release_lets_all_in_and_no_writer_wakes(
+def test_release_with_100_waiting_readers_admits_all_and_wakes_no_writer(
     client: Client, make_client: MakeClient
 ) -> None:
     shared = SharedLock(name="t")
     readers, writer = make_client(), make_client()
     shared.writer.acquire()
-    held = crowd_of(readers, shared.path, wait_queue.READ, wait_queue.shared)
-    waiting = Running(in_turn, SharedLock(name="t", client=writer).writer)
+    held = start_waiters(readers, shared.path, wait_queue.READ, wait_queue.shared)
+    waiting = Running(acquire_and_release, SharedLock(name="t", client=writer).writer)
     eventually(lambda: waiting_calls(writer) == 1)
     with counted(readers) as cost, counted(writer) as behind:
         shared.writer.release()
         eventually(lambda: len(held) == WAITERS)
         settle([readers, writer])
-    assert (cost.events, cost.requests) == (1, WAITERS + 1)  # all watched one znode, and each looks once
+    assert (cost.events, cost.requests) == (1, WAITERS + 1)  # all watched one znode, and each lists once
     assert (behind.events, behind.requests) == (0, 1)
     readers.close()
     assert waiting.result()
 
 
-def test_new_reader_behind_a_waiting_writer_wakes_nobody(client: Client, make_client: MakeClient) -> None:
+def test_new_reader_behind_a_waiting_writer_causes_no_event(client: Client, make_client: MakeClient) -> None:
     shared, theirs = SharedLock(name="t"), make_client()
     with shared.reader:
-        writing = Running(in_turn, SharedLock(name="t", client=theirs).writer)
+        writing = Running(acquire_and_release, SharedLock(name="t", client=theirs).writer)
         eventually(lambda: waiting_calls(theirs) == 1)
         with counted(theirs) as cost:
             late = make_client()
@@ -243,10 +250,10 @@ def test_new_reader_behind_a_waiting_writer_wakes_nobody(client: Client, make_cl
     assert writing.result()
 
 
-# ---- revocation, several, kazoo's names
+# ---- revocation, acquire_all, foreign layouts
 
 
-def test_watching_for_revocation_costs_1_request_and_not_watching_none(client: Client, other: Client) -> None:
+def test_watching_for_revocation_costs_1_request_and_nothing_if_unused(client: Client, other: Client) -> None:
     plain, heeding = Lock(name="a"), Lock(name="b", on_revoke=lambda lock: None)
     for lock in (plain, heeding):
         with lock:
@@ -266,7 +273,7 @@ def test_watching_for_revocation_costs_1_request_and_not_watching_none(client: C
         assert sent(client, "GetData") == before + 2
 
 
-def test_revoking_costs_1_request_and_2_for_each_holder(client: Client, other: Client, make_client: MakeClient) -> None:
+def test_revoke_costs_1_request_and_2_per_holder(client: Client, other: Client, make_client: MakeClient) -> None:
     shared, theirs = SharedLock(name="t"), SharedLock(name="t", client=other)
     third = SharedLock(name="t", client=make_client())
     with shared.reader, theirs.reader:
@@ -276,7 +283,7 @@ def test_revoking_costs_1_request_and_2_for_each_holder(client: Client, other: C
         assert cost == Cost(1 + 2 * 2, 3)
 
 
-def test_acquiring_all_costs_what_each_does(client: Client) -> None:
+def test_acquire_all_costs_as_much_as_its_locks(client: Client) -> None:
     locks = [Lock(name="a"), Lock(name="b"), SharedLock(name="c").reader]
     with acquire_all(*locks):
         pass
@@ -288,8 +295,8 @@ def test_acquiring_all_costs_what_each_does(client: Client) -> None:
 
 
 @pytest.mark.parametrize(("layout", "requests"), [("kazoo", 9), ("curator", 8)])
-def test_semaphore_in_another_layout_costs_what_theirs_does(layout: str, requests: int, client: Client) -> None:
-    """As much as kazoo's own; in our layout it is 4."""
+def test_semaphore_in_a_foreign_layout_costs_8_or_9_requests(layout: str, requests: int, client: Client) -> None:
+    """In distsync's own layout it costs 4."""
     slots = Semaphore(2, name="s", layout=layout)
     with slots:
         pass

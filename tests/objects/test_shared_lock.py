@@ -1,4 +1,7 @@
-"""SharedLock (recipes.txt, Shared Locks) between threads, clients and processes."""
+"""SharedLock shared by threads, clients and processes.
+
+Source: ZooKeeper recipes, Shared Locks.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,7 @@ def shared(client: Client) -> SharedLock:
 
 @pytest.fixture
 def theirs(other: Client) -> SharedLock:
-    """The same lock, for another client."""
+    """Return the same lock, used by another client."""
     return SharedLock(name="t", client=other)
 
 
@@ -38,15 +41,15 @@ def waiters(shared: SharedLock, count: int) -> None:
     eventually(lambda: len(shared.waiters()) == count, f"{shared.waiters()} wait, not {count}")
 
 
-def released_at_last(shared: SharedLock) -> None:
-    """Check that the queue is empty."""
+def wait_until_free(shared: SharedLock) -> None:
+    """Wait until there is neither a holder nor a waiter."""
     eventually(lambda: not shared.holders() and not shared.waiters())
 
 
 # ---- exclusion
 
 
-def test_readers_read_together_and_a_writer_is_alone(shared: SharedLock, theirs: SharedLock) -> None:
+def test_readers_share_the_lock_and_a_writer_excludes_all_others(shared: SharedLock, theirs: SharedLock) -> None:
     with shared.reader, theirs.reader:
         assert (shared.reader.held, theirs.reader.held) == (True, True)
         assert not theirs.writer.locked()
@@ -55,10 +58,12 @@ def test_readers_read_together_and_a_writer_is_alone(shared: SharedLock, theirs:
         eventually(lambda: (theirs.writer.locked(), theirs.reader.locked()) == (True, False))
         assert not theirs.reader.acquire(blocking=False)
         assert not theirs.writer.acquire(timeout=UNIT)
-    released_at_last(shared)
+    wait_until_free(shared)
 
 
-def test_threads_of_processes_lose_no_step(shared: SharedLock, peers: list[Peer], tmp_path: Any) -> None:
+def test_increments_of_several_processes_under_the_writer_are_not_lost(
+    shared: SharedLock, peers: list[Peer], tmp_path: Any
+) -> None:
     counter = tmp_path / "counter"
     counter.write_text("0")
     for peer in peers:
@@ -72,10 +77,12 @@ def test_threads_of_processes_lose_no_step(shared: SharedLock, peers: list[Peer]
     assert counter.read_text() == "30"
 
 
-def test_writer_waits_for_the_last_reader_and_readers_behind_it_come_in_together(
+def test_readers_behind_a_waiting_writer_are_admitted_together_after_it(
     shared: SharedLock, theirs: SharedLock, make_client: MakeClient
 ) -> None:
-    """Shared Locks: a reader waits for the last writer ahead, a writer for the one right ahead."""
+    """Shared Locks: a reader waits for the last writer ahead of it, a writer for the contender right
+    ahead.
+    """
     shared.reader.acquire()
     writing = Running(theirs.writer.acquire)
     waiters(shared, 1)
@@ -86,7 +93,7 @@ def test_writer_waits_for_the_last_reader_and_readers_behind_it_come_in_together
     shared.reader.release()
     assert writing.result()
     assert [one.is_alive() for one in reading] == [True, True]
-    theirs.writer._core.owner = remote  # released by another thread than it was acquired by, as only a test does
+    theirs.writer._core.owner = remote  # released by another thread than the acquiring one, as only a test does
     theirs.client.run(theirs.writer._core.release(remote))
     assert results(reading) == [True, True]
     assert len(shared.reader.holders()) == 2
@@ -94,30 +101,33 @@ def test_writer_waits_for_the_last_reader_and_readers_behind_it_come_in_together
         each.client.close()
 
 
-def test_writer_that_waits_is_not_starved_by_readers_of_another_process(shared: SharedLock, theirs: SharedLock) -> None:
-    """Threads that overlap endlessly: after some turns with one znode they have to enqueue again."""
+def test_waiting_writer_is_not_starved_by_overlapping_readers(shared: SharedLock, theirs: SharedLock) -> None:
+    """Only a limited number of threads can share one entry in the queue; further ones enqueue behind
+    the writer.
+    """
     shared.reader.acquire()
-    writing = Running(cycle, theirs.writer)
+    writing = Running(acquire_and_release, theirs.writer)
     waiters(shared, 1)
-    eventually(lambda: not shared.reader._core.shares[0].grant.may_be_kept)  # this process has seen that it waits
+    # this client has noticed the waiting writer
+    eventually(lambda: not shared.reader._core.shares[0].grant.may_be_kept)
     joined = 0
     while Running(shared.reader.acquire, False).result():
         joined += 1
         assert joined < MAX_LOCAL_HANDOVERS
     assert joined == MAX_LOCAL_HANDOVERS - 1
     assert writing.is_alive()
-    shared.client.close()  # the threads that joined are gone
+    shared.client.close()  # the threads that joined have ended
     assert writing.result()
 
 
-def cycle(lock: Any) -> bool:
+def acquire_and_release(lock: Any) -> bool:
     with lock:
         return bool(lock.held)
 
 
-def test_reader_does_not_pass_a_writer_of_its_own_process(shared: SharedLock) -> None:
+def test_reader_does_not_overtake_a_waiting_writer_of_its_own_process(shared: SharedLock) -> None:
     shared.reader.acquire()
-    writing = Running(cycle, shared.writer)
+    writing = Running(acquire_and_release, shared.writer)
     waiters(shared, 1)
     assert not Running(shared.reader.acquire, False).result()
     shared.reader.release()
@@ -126,34 +136,34 @@ def test_reader_does_not_pass_a_writer_of_its_own_process(shared: SharedLock) ->
 
 def test_threads_of_one_process_share_one_znode(shared: SharedLock) -> None:
     shared.reader.acquire()
-    others = [Running(cycle, shared.reader) for _ in range(5)]
+    others = [Running(acquire_and_release, shared.reader) for _ in range(5)]
     assert all(results(others))
     assert len(shared.holders()) == 1
     shared.reader.release()
-    released_at_last(shared)
+    wait_until_free(shared)
 
 
-# ---- again, down, and never up
+# ---- reentrance, downgrades, upgrades
 
 
-def test_each_side_may_be_acquired_again_by_its_thread(shared: SharedLock, theirs: SharedLock) -> None:
+def test_each_side_is_reentrant(shared: SharedLock, theirs: SharedLock) -> None:
     with shared.reader, shared.reader, shared.reader:
         assert "count=3" in repr(shared.reader)
     with shared.writer, shared.writer:
         assert not theirs.reader.acquire(blocking=False)
-    released_at_last(shared)
+    wait_until_free(shared)
 
 
-def test_reader_reads_again_though_a_writer_waits(shared: SharedLock, theirs: SharedLock) -> None:
+def test_reader_is_reentrant_although_a_writer_waits(shared: SharedLock, theirs: SharedLock) -> None:
     with shared.reader:
-        writing = Running(cycle, theirs.writer)
+        writing = Running(acquire_and_release, theirs.writer)
         waiters(shared, 1)
         with shared.reader:
             assert shared.reader.held
     assert writing.result()
 
 
-def test_writer_reads_too(shared: SharedLock, theirs: SharedLock) -> None:
+def test_writer_may_also_acquire_the_reader(shared: SharedLock, theirs: SharedLock) -> None:
     with shared.writer, shared.reader:
         assert (shared.reader.held, shared.writer.held) == (True, True)
         assert shared.reader.fencing_token == shared.writer.fencing_token
@@ -161,16 +171,18 @@ def test_writer_reads_too(shared: SharedLock, theirs: SharedLock) -> None:
     theirs.writer.release()
 
 
-def test_downgraded_writer_keeps_its_place_before_those_who_wait(
+def test_downgraded_writer_keeps_its_place_ahead_of_waiters(
     shared: SharedLock, theirs: SharedLock, make_client: MakeClient
 ) -> None:
-    """Hazard 50: a writer that arrived in between must not acquire; nor a reader behind it."""
+    """Hazard 50: neither a writer that enqueued before the downgrade nor a reader behind it is
+    admitted.
+    """
     shared.writer.acquire()
     token = shared.writer.fencing_token
-    writing = Running(cycle, theirs.writer)
+    writing = Running(acquire_and_release, theirs.writer)
     waiters(shared, 1)
     late = SharedLock(name="t", client=make_client())
-    reading = Running(cycle, late.reader)
+    reading = Running(acquire_and_release, late.reader)
     waiters(shared, 2)
     shared.reader.acquire()
     shared.writer.release()
@@ -182,23 +194,23 @@ def test_downgraded_writer_keeps_its_place_before_those_who_wait(
     assert reading.result()
 
 
-def test_readers_come_in_when_the_writer_is_downgraded(shared: SharedLock, theirs: SharedLock) -> None:
+def test_downgrade_of_the_writer_admits_waiting_readers(shared: SharedLock, theirs: SharedLock) -> None:
     shared.writer.acquire()
-    reading = Running(cycle, theirs.reader)
+    reading = Running(acquire_and_release, theirs.reader)
     waiters(shared, 1)
     shared.reader.acquire()
     shared.writer.release()
     assert reading.result()
-    assert Running(cycle, shared.reader).result()  # another thread of ours too
+    assert Running(acquire_and_release, shared.reader).result()  # another thread of this client too
     shared.reader.release()
 
 
-@pytest.mark.parametrize("how", [{}, {"blocking": False}, {"timeout": UNIT}])
-def test_reader_that_wants_to_write_is_refused(shared: SharedLock, theirs: SharedLock, how: dict[str, Any]) -> None:
+@pytest.mark.parametrize("options", [{}, {"blocking": False}, {"timeout": UNIT}])
+def test_upgrade_from_reader_to_writer_raises(shared: SharedLock, theirs: SharedLock, options: dict[str, Any]) -> None:
     """Hazard 49."""
     with shared.reader:
         with pytest.raises(UpgradeError, match=r"upgrade .* on .*/sharedlock/t.*: release the read lock first"):
-            shared.writer.acquire(**how)
+            shared.writer.acquire(**options)
         assert shared.reader.held
         assert Running(theirs.reader.acquire).result()
         theirs.client.close()
@@ -207,7 +219,7 @@ def test_reader_that_wants_to_write_is_refused(shared: SharedLock, theirs: Share
 # ---- release
 
 
-def test_release_by_a_thread_that_does_not_hold_is_an_error(shared: SharedLock) -> None:
+def test_release_by_a_thread_that_does_not_hold_the_side_raises(shared: SharedLock) -> None:
     for side in (shared.reader, shared.writer):
         with pytest.raises(NotHeldError):
             side.release()
@@ -232,14 +244,14 @@ def test_transaction_of_each_side_is_refused_once_it_is_lost(shared: SharedLock,
     assert observer.kazoo.exists(target) is None
 
 
-@pytest.mark.parametrize("meanwhile", [False, True])
-def test_transaction_of_a_reader_who_writes_no_more_is_done(
-    shared: SharedLock, observer: Observer, monkeypatch: pytest.MonkeyPatch, meanwhile: bool
+@pytest.mark.parametrize("concurrent", [False, True])
+def test_transaction_of_a_reader_succeeds_although_its_writer_was_released(
+    shared: SharedLock, observer: Observer, monkeypatch: pytest.MonkeyPatch, concurrent: bool
 ) -> None:
     target, receipts = f"{shared.client.namespace}/guarded", shared.writer._receipts
     commit, before = receipts.commit, [shared.writer.release]
 
-    async def overtaken(*operations: Any) -> Any:
+    async def release_before_commit(*operations: Any) -> Any:
         """Release the writer before the transaction is sent."""
         if before:
             await Call(before.pop())
@@ -249,9 +261,9 @@ def test_transaction_of_a_reader_who_writes_no_more_is_done(
     with shared.reader:
         transaction = shared.reader.transaction()
         transaction.create(target, b"of a reader")
-        if not meanwhile:
+        if not concurrent:
             before.pop()()
-        monkeypatch.setattr(receipts, "commit", overtaken)
+        monkeypatch.setattr(receipts, "commit", release_before_commit)
         transaction.commit()
         assert shared.reader.held
     assert observer.kazoo.get(target)[0] == b"of a reader"
@@ -260,25 +272,27 @@ def test_transaction_of_a_reader_who_writes_no_more_is_done(
 # ---- loss
 
 
-def delete_own_znode(shared: SharedLock, observer: Observer) -> None:
+def delete_holder_znode(shared: SharedLock, observer: Observer) -> None:
     observer.kazoo.delete(shared.holders()[0].path)
 
 
-def end_session(shared: SharedLock, observer: Observer) -> None:
+def expire_session(shared: SharedLock, observer: Observer) -> None:
     expire(shared.client)
 
 
-@pytest.mark.parametrize(("lose", "reason"), [(delete_own_znode, "znode deleted"), (end_session, "session expired")])
-def test_loss_is_reported_to_each_side_once(
+@pytest.mark.parametrize(
+    ("lose", "reason"), [(delete_holder_znode, "znode deleted"), (expire_session, "session expired")]
+)
+def test_loss_is_reported_once_for_each_side(
     shared: SharedLock, theirs: SharedLock, observer: Observer, lose: Callable[..., None], reason: str
 ) -> None:
-    told: list[LockLostError] = []
-    shared.writer.on_lost = shared.reader.on_lost = told.append
+    losses: list[LockLostError] = []
+    shared.writer.on_lost = shared.reader.on_lost = losses.append
     shared.writer.acquire()
     shared.reader.acquire()
     lose(shared, observer)
-    eventually(lambda: len(told) == 2, limit=60 * UNIT)
-    assert {error.args for error in told} == {(shared.path, reason)}
+    eventually(lambda: len(losses) == 2, limit=60 * UNIT)
+    assert {error.args for error in losses} == {(shared.path, reason)}
     assert theirs.writer.acquire(timeout=PATIENCE)
     for side in (shared.reader, shared.writer):
         with pytest.raises(LockLostError, match=reason):
@@ -289,27 +303,27 @@ def test_loss_is_reported_to_each_side_once(
     theirs.writer.release()
 
 
-def test_loss_after_the_downgrade_is_reported_to_the_reader_only(shared: SharedLock, observer: Observer) -> None:
-    told: list[str] = []
-    shared.writer.on_lost = lambda error: told.append("writer")
-    shared.reader.on_lost = lambda error: told.append("reader")
+def test_loss_after_a_downgrade_is_reported_for_the_reader_only(shared: SharedLock, observer: Observer) -> None:
+    losses: list[str] = []
+    shared.writer.on_lost = lambda error: losses.append("writer")
+    shared.reader.on_lost = lambda error: losses.append("reader")
     shared.writer.acquire()
     shared.reader.acquire()
     shared.writer.release()
-    delete_own_znode(shared, observer)
-    eventually(lambda: told)
+    delete_holder_znode(shared, observer)
+    eventually(lambda: losses)
     with pytest.raises(LockLostError):
         shared.reader.release()
-    assert told == ["reader"]
+    assert losses == ["reader"]
 
 
-def test_downgrade_of_a_writer_whose_znode_was_deleted_is_a_loss(
+def test_downgrade_of_a_writer_whose_znode_was_deleted_raises_lock_lost_error(
     shared: SharedLock, theirs: SharedLock, observer: Observer
 ) -> None:
-    """Otherwise another writer, which holds since, would overlap with a reader."""
+    """Otherwise a reader would hold the lock beside another writer that has acquired it."""
     shared.writer.acquire()
     shared.reader.acquire()
-    delete_own_znode(shared, observer)
+    delete_holder_znode(shared, observer)
     assert theirs.writer.acquire(timeout=PATIENCE)
     with pytest.raises(LockLostError):
         shared.writer.release()
@@ -319,7 +333,9 @@ def test_downgrade_of_a_writer_whose_znode_was_deleted_is_a_loss(
     theirs.writer.release()
 
 
-def test_dead_process_gives_back_what_it_reads_and_writes(shared: SharedLock, make_mortal: Callable[..., Peer]) -> None:
+def test_reader_and_writer_of_a_killed_process_are_released(
+    shared: SharedLock, make_mortal: Callable[..., Peer]
+) -> None:
     for side in (shared.reader, shared.writer):
         mortal = make_mortal()
         mortal.do(side.acquire)
@@ -330,7 +346,7 @@ def test_dead_process_gives_back_what_it_reads_and_writes(shared: SharedLock, ma
 
 @pytest.mark.slow_on("zookeeper")
 @pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
-def test_one_interrupt_anywhere_leaves_it_free(client: Client, make_client: MakeClient) -> None:
+def test_interrupt_at_any_line_leaves_the_lock_free(client: Client, make_client: MakeClient) -> None:
     ours, theirs = SharedLock(name="x"), SharedLock(name="x", client=make_client())
 
     def use() -> None:
@@ -354,7 +370,7 @@ def test_one_interrupt_anywhere_leaves_it_free(client: Client, make_client: Make
 # ---- names, kinds, pickles
 
 
-def test_lock_and_its_sides_travel_by_name(shared: SharedLock, peer: Peer) -> None:
+def test_shared_lock_and_its_sides_can_be_pickled(shared: SharedLock, peer: Peer) -> None:
     assert peer.do(remote.attributes, shared.writer) == remote.attributes(shared.writer)
     with shared.writer:
         assert peer.do(shared.reader.acquire, False) is False
@@ -366,13 +382,13 @@ def test_lock_and_its_sides_travel_by_name(shared: SharedLock, peer: Peer) -> No
         assert shared.writer.held
 
 
-def test_lock_is_named_after_the_place_where_it_is_bound() -> None:
+def test_shared_lock_is_named_after_its_variable() -> None:
     namespace: dict[str, Any] = {"__name__": "jobs"}
     exec("from distsync import SharedLock\ntable = SharedLock()", namespace)
     assert namespace["table"].name == "jobs.table"
 
 
-def test_path_that_is_another_kind_or_layout_is_refused(shared: SharedLock, client: Client) -> None:
+def test_path_of_another_kind_or_layout_is_refused(shared: SharedLock, client: Client) -> None:
     assert not shared.reader.held
     with shared.reader:
         pass
@@ -384,7 +400,7 @@ def test_path_that_is_another_kind_or_layout_is_refused(shared: SharedLock, clie
         SharedLock(name="x", layout="zab")
 
 
-def test_writer_serves_a_condition(shared: SharedLock, theirs: SharedLock) -> None:
+def test_writer_can_be_the_lock_of_a_condition(shared: SharedLock, theirs: SharedLock) -> None:
     ours, other = Condition(shared.writer, name="c"), Condition(theirs.writer, name="c", client=theirs.client)
     waiting = Running(remote.wait_in, ours)
     eventually(lambda: shared.client.run(_contenders(f"{ours.path}/waiters")))

@@ -1,4 +1,4 @@
-"""SimpleQueue: what CPython's suite asks for in a way that needs a process without other threads."""
+"""SimpleQueue: what CPython's own tests check only in a process without other threads."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ def calls(counter: itertools.count[int]) -> int:
 
 
 @pytest.mark.slow_on("zookeeper")
-def test_put_from_finalizers_neither_blocks_nor_loses(client: Any) -> None:
-    """CPython's test_reentrancy, without the order: here the collector also runs in threads of our own."""
+def test_put_from_finalizers_neither_blocks_nor_loses_items(client: Any) -> None:
+    """CPython's test_reentrancy without the order: the collector also runs in distsync's own threads."""
     inbox: SimpleQueue[int] = SimpleQueue(name="inbox")
     numbers = itertools.count()
     made, finalized = itertools.count(), itertools.count()

@@ -1,4 +1,4 @@
-"""What makes it fast can be switched off, as ``make off`` does for whole suites."""
+"""Optimizations can be switched off, as ``make off`` does for whole suites."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ THREADS = 8
 
 @pytest.fixture
 def plain(make_client: Callable[..., Client], monkeypatch: pytest.MonkeyPatch) -> Client:
-    """A client with nothing of it."""
+    """Return a client with all optimizations switched off."""
     monkeypatch.setenv("DISTSYNC_LINGER", "0")
     monkeypatch.setenv("DISTSYNC_TEST_FAST_WIRE", "0")
     monkeypatch.setenv("DISTSYNC_TEST_TOGETHER", "0")
@@ -26,7 +26,7 @@ def plain(make_client: Callable[..., Client], monkeypatch: pytest.MonkeyPatch) -
     return make_client()
 
 
-def test_released_lock_is_not_kept(plain: Client, observer: Observer) -> None:
+def test_released_lock_is_not_cached(plain: Client, observer: Observer) -> None:
     lock = Lock(name="a", client=plain)
     with lock:
         assert len(observer.ephemerals(lock.path)) == 1
@@ -34,13 +34,13 @@ def test_released_lock_is_not_kept(plain: Client, observer: Observer) -> None:
     plain.close()
 
 
-def test_kazoo_reads_and_writes(plain: Client) -> None:
+def test_connection_uses_the_io_of_kazoo(plain: Client) -> None:
     plain.sync()
     assert not isinstance(plain._core.link._kazoo._connection, FastKazooConnection)  # type: ignore[union-attr]
     plain.close()
 
 
-def test_each_put_and_each_task_done_is_a_transaction(plain: Client) -> None:
+def test_each_put_and_each_task_done_is_a_transaction_of_its_own(plain: Client) -> None:
     queue: Queue[int] = Queue(name="q", client=plain)
     queue.put(0)
     queue.get()

@@ -1,4 +1,4 @@
-"""``@synchronized``: functions, methods, coroutines and blocks under a lock, distsync's or the standard library's."""
+"""``@synchronized``: functions, methods, coroutines and blocks that hold a lock."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def lock(client: Client, request: pytest.FixtureRequest) -> Any:
 
 
 class Meter:
-    """How many are inside at once."""
+    """Counts the concurrent entries."""
 
     def __init__(self) -> None:
         self.inside = self.most = 0
@@ -46,38 +46,38 @@ class Meter:
         self.inside -= 1
 
 
-def holds(lock: Any) -> bool:
-    """Whether it is taken by anybody; it is free for a stranger otherwise."""
+def is_held(lock: Any) -> bool:
+    """Return whether any thread holds the lock."""
     tried = Running(lambda: lock.acquire(False) and (lock.release() or True))
     return not tried.result()
 
 
-def test_function_runs_alone(lock: Any) -> None:
+def test_calls_of_a_synchronized_function_exclude_each_other(lock: Any) -> None:
     meter, held = Meter(), []
 
     @synchronized(lock)
     def work(number: int, *, more: int = 0) -> int:
         with meter:
-            held.append(holds(lock))
+            held.append(is_held(lock))
             return number + more
 
     assert results([Running(work, 1), Running(work, 2), Running(lambda: work(3, more=1))]) == [1, 2, 4]
     assert (meter.most, held) == (1, [True] * 3)
-    assert not holds(lock)
+    assert not is_held(lock)
 
 
-def test_error_of_the_function_arrives_and_the_lock_is_free(lock: Any) -> None:
+def test_error_of_the_function_is_raised_and_the_lock_is_released(lock: Any) -> None:
     @synchronized(lock)
     def work() -> None:
         raise ValueError("mine")
 
     with pytest.raises(ValueError, match="mine"):
         work()
-    assert not holds(lock)
+    assert not is_held(lock)
 
 
 class Account:
-    """All kinds of methods."""
+    """A class with all kinds of methods."""
 
     lock = LOCK
 
@@ -119,7 +119,7 @@ def at_module_level(number: int) -> int:
     return number + 1
 
 
-def test_methods_of_all_kinds() -> None:
+def test_methods_of_all_kinds_can_be_synchronized() -> None:
     account = Account("a")
     assert account.method("b") == Account.method(account, "b") == "ab"
     assert account.of_class("b") == Account.of_class("b") == Account.inner_of_class("b") == "Accountb"
@@ -128,7 +128,7 @@ def test_methods_of_all_kinds() -> None:
     assert not LOCK.locked()
 
 
-def test_signature_and_docstring_stay() -> None:
+def test_signature_and_docstring_are_preserved() -> None:
     assert list(inspect.signature(Account.method).parameters) == ["self", "more"]
     assert list(inspect.signature(Account("a").method).parameters) == ["more"]
     assert (Account.method.__doc__, Account.method.__qualname__) == ("Joined.", "Account.method")
@@ -136,7 +136,7 @@ def test_signature_and_docstring_stay() -> None:
     assert not inspect.iscoroutinefunction(Account.method)
 
 
-def test_function_and_method_travel_by_pickle() -> None:
+def test_synchronized_functions_and_methods_can_be_pickled() -> None:
     assert pickle.loads(pickle.dumps(at_module_level)) is at_module_level
     assert pickle.loads(pickle.dumps(Account("a").method))("b") == "ab"
     assert pickle.loads(pickle.dumps(Account.of_class))("b") == "Accountb"
@@ -151,12 +151,12 @@ def test_block_excludes_another_process(client: Client, peer: Peer) -> None:
 
 
 @pytest.mark.parametrize("bad", [None, 5, object(), print, Account])
-def test_what_is_no_lock_is_refused(bad: object) -> None:
+def test_argument_that_is_no_lock_raises_type_error(bad: object) -> None:
     with pytest.raises(TypeError, match="needs a lock"):
         synchronized(bad)
 
 
-def test_lock_of_tasks_is_refused_with_what_to_give_instead() -> None:
+def test_asyncio_lock_is_refused_with_a_hint_to_its_twin() -> None:
     import distsync.asyncio
 
     lock = distsync.asyncio.Lock(name="s")
@@ -180,7 +180,7 @@ def test_generators_and_classes_are_refused() -> None:
             synchronized(LOCK)(what)  # type: ignore[type-var]
 
 
-def test_loss_is_reported_at_the_end_of_the_call(client: Client, observer: Observer) -> None:
+def test_loss_is_raised_at_the_end_of_the_function(client: Client, observer: Observer) -> None:
     lock = Lock(name="synchronized")
 
     @synchronized(lock)
@@ -197,7 +197,7 @@ def test_loss_is_reported_at_the_end_of_the_call(client: Client, observer: Obser
 # ---- coroutines
 
 
-def test_coroutines_run_one_at_a_time_without_blocking_the_loop(lock: Any) -> None:
+def test_coroutines_run_one_at_a_time_and_do_not_block_the_loop(lock: Any) -> None:
     meter, ticks = Meter(), []
 
     @synchronized(lock)
@@ -220,10 +220,10 @@ def test_coroutines_run_one_at_a_time_without_blocking_the_loop(lock: Any) -> No
     assert asyncio.run(main()) == [0, 1, 2, 3]
     assert meter.most == 1
     assert len(ticks) > 4
-    assert not holds(lock)
+    assert not is_held(lock)
 
 
-def test_loop_is_not_blocked_while_another_holds_the_lock(lock: Any) -> None:
+def test_waiting_for_a_held_lock_does_not_block_the_loop(lock: Any) -> None:
     @synchronized(lock)
     async def work() -> str:
         return "done"
@@ -240,7 +240,7 @@ def test_loop_is_not_blocked_while_another_holds_the_lock(lock: Any) -> None:
     assert asyncio.run(main()) == "done"
 
 
-def test_rlock_belongs_to_the_task(client: Client) -> None:
+def test_rlock_is_owned_by_the_task(client: Client) -> None:
     lock = RLock(name="synchronized")
 
     @synchronized(lock)
@@ -263,15 +263,15 @@ def test_rlock_belongs_to_the_task(client: Client) -> None:
 
     others: list[asyncio.Task[str]] = []
     asyncio.run(main())
-    assert not holds(lock)
+    assert not is_held(lock)
 
 
-def test_cancelled_coroutine_that_waits_leaves_nothing_behind(client: Client, observer: Observer) -> None:
+def test_cancelled_waiting_coroutine_leaves_no_thread_and_no_contender(client: Client, observer: Observer) -> None:
     lock, other = Lock(name="synchronized"), Lock(name="synchronized", client=client)
 
     @synchronized(lock)
     async def work() -> None:
-        raise AssertionError("it never got the lock")
+        raise AssertionError("the lock was never acquired")
 
     async def main() -> None:
         task = asyncio.create_task(work())
@@ -289,12 +289,12 @@ def test_cancelled_coroutine_that_waits_leaves_nothing_behind(client: Client, ob
     assert not lock.locked()
 
 
-def test_cancelled_coroutine_lets_another_locks_thread_end_once_it_gets_it() -> None:
+def test_thread_of_a_cancelled_coroutine_releases_a_stdlib_lock_and_ends() -> None:
     lock = threading.Lock()
 
     @synchronized(lock)
     async def work() -> None:
-        raise AssertionError("it never got the lock")
+        raise AssertionError("the lock was never acquired")
 
     async def main() -> None:
         task = asyncio.create_task(work())
@@ -309,7 +309,7 @@ def test_cancelled_coroutine_lets_another_locks_thread_end_once_it_gets_it() -> 
     eventually(lambda: not any(each.name == "distsync-synchronized" for each in threading.enumerate()))
 
 
-def test_cancelled_block_releases_the_lock(lock: Any) -> None:
+def test_coroutine_cancelled_inside_releases_the_lock(lock: Any) -> None:
     async def main() -> None:
         inside = asyncio.Event()
 
@@ -325,27 +325,27 @@ def test_cancelled_block_releases_the_lock(lock: Any) -> None:
             await task
 
     asyncio.run(main())
-    assert not holds(lock)
+    assert not is_held(lock)
 
 
-def test_error_while_the_lock_is_taken_arrives_and_no_thread_stays() -> None:
+def test_error_of_the_acquire_is_raised_and_no_thread_remains() -> None:
     class Refusing:
         def __enter__(self) -> None:
             raise OSError("no lock today")
 
         def __exit__(self, *_: object) -> None:
-            raise AssertionError("it was never held")
+            raise AssertionError("it was never entered")
 
     @synchronized(Refusing())
     async def work() -> None:
-        raise AssertionError("it never got the lock")
+        raise AssertionError("the lock was never acquired")
 
     with pytest.raises(OSError, match="no lock today"):
         asyncio.run(work())
     eventually(lambda: not any(each.name == "distsync-synchronized" for each in threading.enumerate()))
 
 
-def test_copy_of_a_function_is_the_function(client: Client) -> None:
+def test_copy_of_a_synchronized_function_is_the_function_itself(client: Client) -> None:
     @synchronized(Lock(name="a"))
     def function() -> None: ...
 

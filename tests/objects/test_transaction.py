@@ -1,6 +1,6 @@
-"""Transaction and Participant between threads, clients and processes: all commit, or all abort.
+"""Two-phase commit between threads, clients and processes: all sites commit, or all abort.
 
-Recipes, "Two-phased Commit".
+Source: ZooKeeper recipes, Two-phased Commit.
 """
 
 from __future__ import annotations
@@ -29,85 +29,85 @@ pytestmark = pytest.mark.parametrize("decider", ["coordinator", "peers"])
 
 @pytest.fixture
 def trip(client: Client, decider: str) -> Iterator[Transaction]:
-    """The sites stay there as long as their client."""
+    """Yield a transaction whose sites are present until the client closes."""
     yield Transaction(SITES, decider, name="trip")
     client.close()
 
 
 class Log:
-    """A site that says what it was asked to do."""
+    """A site that records what it was asked to do."""
 
     def __init__(self, trip: Transaction, site: str, vote: Any = True) -> None:
-        self.said: list[Any] = []
+        self.calls: list[Any] = []
         self.vote = vote
-        self.side = trip.participant(
-            site, self.prepare, lambda item: self.said.append(("commit", item)), lambda _: self.said.append("abort")
+        self.participant = trip.participant(
+            site, self.prepare, lambda item: self.calls.append(("commit", item)), lambda _: self.calls.append("abort")
         )
 
     def prepare(self, item: Any) -> Any:
-        self.said.append("prepare")
+        self.calls.append("prepare")
         if isinstance(self.vote, Exception):
             raise self.vote
         return self.vote
 
 
-def left(trip: Transaction, observer: Observer) -> list[str]:
+def remaining(trip: Transaction, observer: Observer) -> list[str]:
     return [path for path in observer.tree(trip.path) if "/t_" in path]
 
 
 def owner(trip: Transaction, observer: Observer, site: str) -> int:
-    """The session of the process that is there for this site; 0 for none."""
+    """Return the session that represents this site, or 0."""
     stat = observer.kazoo.exists(f"{trip.path}/sites/s_{site}")
     return stat.ephemeralOwner if stat else 0
 
 
-def test_all_commit_when_all_vote_so(trip: Transaction, peers: list[Peer], observer: Observer) -> None:
+def test_all_sites_commit_when_all_vote_commit(trip: Transaction, peers: list[Peer], observer: Observer) -> None:
     for peer, site in zip(peers, SITES, strict=True):
         peer.start(remote.take_part, trip, site)
     assert trip.outcome is None
     trip.begin({"to": "Oslo"})
     assert trip.decide(PATIENCE)
     assert (trip.outcome, trip.reason) == ("commit", "")
-    said = ["prepare", ("commit", {"to": "Oslo"})]
-    assert [peer.result() for peer in peers] == [("commit", said)] * 3
-    eventually(lambda: not left(trip, observer))
+    calls = ["prepare", ("commit", {"to": "Oslo"})]
+    assert [peer.result() for peer in peers] == [("commit", calls)] * 3
+    eventually(lambda: not remaining(trip, observer))
     assert trip.outcome == "commit"
 
 
 @pytest.mark.parametrize("vote", [False, ValueError("no room")])
-def test_all_abort_early_when_one_votes_so(trip: Transaction, vote: Any, observer: Observer) -> None:
+def test_all_sites_abort_early_when_one_votes_abort(trip: Transaction, vote: Any, observer: Observer) -> None:
     """Before the others have voted ("a node can decide abort earlier")."""
     hotel = Log(trip, "hotel", vote)
     trip.begin()
-    running = Running(hotel.side.take_part)
+    running = Running(hotel.participant.take_part)
     assert not trip.decide()
     assert running.result() == "abort"
-    assert hotel.said == ["prepare", "abort"]
+    assert hotel.calls == ["prepare", "abort"]
     assert trip.reason.startswith("hotel voted abort")
     assert ("no room" in trip.reason) is isinstance(vote, ValueError)
-    eventually(lambda: not left(trip, observer))
+    eventually(lambda: not remaining(trip, observer))
 
 
 def test_site_that_does_not_vote_in_time_aborts_all(trip: Transaction, observer: Observer) -> None:
     bank = Log(trip, "bank")
-    running = Running(bank.side.take_part)
+    running = Running(bank.participant.take_part)
     trip.begin()
     eventually(lambda: trip.votes()["bank"] == "commit")
     assert not trip.decide(UNIT)
     assert trip.reason == "no vote of hotel, rail in time"
     assert running.result() == "abort"
-    assert bank.said == ["prepare", "abort"]
-    eventually(lambda: not left(trip, observer))
+    assert bank.calls == ["prepare", "abort"]
+    eventually(lambda: not remaining(trip, observer))
 
 
 @pytest.mark.slow_on("zookeeper")
-def test_site_that_leaves_before_its_vote_aborts_all(
+def test_site_killed_before_its_vote_aborts_all(
     trip: Transaction, make_mortal: Callable[..., Peer], observer: Observer
 ) -> None:
     mortal = make_mortal()
     mortal.start(remote.take_part, trip, "rail", True)
     trip.begin()
-    others = [Running(Log(trip, site).side.take_part) for site in SITES[:2]]
+    others = [Running(Log(trip, site).participant.take_part) for site in SITES[:2]]
     eventually(lambda: list(trip.votes().values()) == ["commit", "commit", None])
     eventually(lambda: any(path.endswith("/s_rail") for path in observer.tree(trip.path)))
     deciding = Running(trip.decide)
@@ -120,7 +120,7 @@ def test_site_that_leaves_before_its_vote_aborts_all(
 
 @pytest.mark.slow_on("zookeeper")
 @pytest.mark.parametrize("first", ["site", "transaction"])
-def test_site_that_left_before_others_looked_aborts_all(
+def test_site_killed_before_the_decision_was_requested_aborts_all(
     trip: Transaction, first: str, make_mortal: Callable[..., Peer], observer: Observer
 ) -> None:
     mortal = make_mortal()
@@ -133,26 +133,26 @@ def test_site_that_left_before_others_looked_aborts_all(
     mortal.kill()
     eventually(lambda: not owner(trip, observer, "rail"))
     if trip.decided_by == "peers":
-        assert Running(Log(trip, "hotel").side.take_part).result() == "abort"
+        assert Running(Log(trip, "hotel").participant.take_part).result() == "abort"
     assert Running(trip.decide).result() is False
     assert trip.reason == "rail left before its vote"
 
 
 @pytest.mark.slow
-def test_dead_coordinator_leaves_nobody_waiting(
+def test_sites_decide_after_the_coordinator_was_killed(
     trip: Transaction, make_mortal: Callable[..., Peer], observer: Observer
 ) -> None:
     for votes, outcome in ((SITES[:2], "abort"), (SITES, "commit")):
         mortal = make_mortal()
         sites = [Log(trip, site) for site in votes]
-        running = [Running(each.side.take_part) for each in sites]
+        running = [Running(each.participant.take_part) for each in sites]
         mortal.do(trip.begin, "x")
         if trip.decided_by == "coordinator":
             eventually(lambda: list(trip.votes().values()).count("commit") == len(votes))  # noqa: B023
         mortal.kill()
         assert results(running) == [outcome] * len(votes)
         assert trip.outcome == outcome
-        eventually(lambda: not left(trip, observer))
+        eventually(lambda: not remaining(trip, observer))
 
 
 @pytest.mark.slow_on("zookeeper")
@@ -167,20 +167,20 @@ def test_site_that_restarts_after_its_vote_learns_the_decision(
     for site in SITES[:2]:
         trip.participant(site).vote(True)
     assert trip.decide(PATIENCE)
-    assert results([Running(Log(trip, site).side.take_part) for site in SITES[:2]]) == ["commit"] * 2
-    assert left(trip, observer)
+    assert results([Running(Log(trip, site).participant.take_part) for site in SITES[:2]]) == ["commit"] * 2
+    assert remaining(trip, observer)
     with pytest.raises(DeadlineError, match="waits for rail"):
         trip.begin("next", timeout=UNIT)
     assert peer.do(remote.take_part, trip, "rail") == ("commit", [("commit", "x")])
-    eventually(lambda: not left(trip, observer))
+    eventually(lambda: not remaining(trip, observer))
 
 
-def test_session_that_ends_between_vote_and_decision_changes_nothing(
+def test_session_loss_between_vote_and_decision_does_not_change_the_outcome(
     client: Client, trip: Transaction, make_client: MakeClient
 ) -> None:
     other = make_client()
     far = Log(Transaction(SITES, trip.decided_by, name="trip", client=other), "rail")
-    running = Running(far.side.take_part)
+    running = Running(far.participant.take_part)
     trip.begin("x")
     eventually(lambda: trip.votes()["rail"] == "commit")
     expire(other)
@@ -188,12 +188,12 @@ def test_session_that_ends_between_vote_and_decision_changes_nothing(
         trip.participant(site).vote(True)
     assert trip.decide(PATIENCE)
     assert running.result() == "commit"
-    assert far.said == ["prepare", ("commit", "x")]
+    assert far.calls == ["prepare", ("commit", "x")]
     other.close()
 
 
 @pytest.mark.slow_on("zookeeper")
-def test_second_process_takes_the_place_of_a_site_that_went(
+def test_second_process_takes_over_the_site_of_a_killed_one(
     trip: Transaction, peer: Peer, make_mortal: Callable[..., Peer], observer: Observer
 ) -> None:
     mortal = make_mortal()
@@ -204,13 +204,13 @@ def test_second_process_takes_the_place_of_a_site_that_went(
     mortal.kill()
     eventually(lambda: owner(trip, observer, "rail") not in (0, ours))
     for site in SITES[:2]:
-        Running(Log(trip, site).side.take_part)
+        Running(Log(trip, site).participant.take_part)
     trip.begin("x")
     assert trip.decide(PATIENCE)
     assert peer.result() == ("commit", ["prepare", ("commit", "x")])
 
 
-def test_vote_after_the_decision_is_refused_with_it(trip: Transaction, observer: Observer) -> None:
+def test_vote_after_the_decision_raises_with_the_decision(trip: Transaction, observer: Observer) -> None:
     rail, bank = trip.participant("rail"), trip.participant("bank")
     with pytest.raises(UsageError, match="nothing to vote about"):
         rail.vote(True)
@@ -224,7 +224,7 @@ def test_vote_after_the_decision_is_refused_with_it(trip: Transaction, observer:
     assert trip.abort("again")
     assert not trip.decide()
     assert bank.take_part() == "abort"
-    eventually(lambda: not left(trip, observer))
+    eventually(lambda: not remaining(trip, observer))
     with pytest.raises(VoteRefusedError, match="abort"):
         rail.vote(True)
 
@@ -241,15 +241,15 @@ def test_vote_cannot_be_changed(trip: Transaction) -> None:
 
 
 @pytest.mark.parametrize("vote", ["no", 1, None])
-def test_what_is_no_vote_does_not_count_as_one(trip: Transaction, vote: Any) -> None:
+def test_invalid_vote_is_refused_and_an_invalid_result_of_prepare_aborts(trip: Transaction, vote: Any) -> None:
     rail = Log(trip, "rail", vote)
     trip.begin()
     with pytest.raises(TypeError, match=f"True for commit or False for abort, not {vote!r}"):
-        rail.side.vote(vote)
+        rail.participant.vote(vote)
     assert trip.votes()["rail"] is None
     for site in SITES[:2]:
         trip.participant(site).vote(True)
-    running = Running(rail.side.take_part)
+    running = Running(rail.participant.take_part)
     assert not trip.decide(PATIENCE)
     assert running.result() == "abort"
     assert (
@@ -258,7 +258,7 @@ def test_what_is_no_vote_does_not_count_as_one(trip: Transaction, vote: Any) -> 
     )
 
 
-def test_members_with_other_terms_are_refused_with_both(trip: Transaction, peer: Peer) -> None:
+def test_other_sites_or_decider_raise_mismatch_error_with_both_values(trip: Transaction, peer: Peer) -> None:
     trip.begin()
     other = Transaction(["bank", "boat"], trip.decided_by, name="trip", path=None)
     with pytest.raises(MismatchError, match=r"list of sites .* \['bank', 'hotel', 'rail'\], not \['bank', 'boat'\]"):
@@ -269,10 +269,10 @@ def test_members_with_other_terms_are_refused_with_both(trip: Transaction, peer:
     assert f"is {trip.decided_by}, not {wrong}" in peer.do(remote.error_text, third.begin)
     trip.abort()
     eventually(lambda: trip.votes() == dict.fromkeys(SITES))
-    peer.do(remote.in_turn, other.begin, other.abort)  # no site uses the first configuration any more
+    peer.do(remote.in_turn, other.begin, other.abort)  # no site is left with the previous terms
 
 
-def test_function_that_fails_is_called_again(trip: Transaction) -> None:
+def test_commit_function_that_raised_is_called_again(trip: Transaction) -> None:
     tries: list[str] = []
 
     def commit(item: str) -> None:
@@ -292,15 +292,15 @@ def test_function_that_fails_is_called_again(trip: Transaction) -> None:
     assert site.take_part(UNIT) is None
 
 
-def test_site_that_is_interrupted_when_it_has_done_it_does_it_once(
+def test_site_interrupted_after_its_commit_function_does_not_call_it_again(
     trip: Transaction, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     done: list[str] = []
-    struck: list[str] = []
+    interrupted: list[str] = []
 
-    def strike(path: str) -> Delete:
-        if "/commit-" in path and not struck:
-            struck.append(path)
+    def interrupt(path: str) -> Delete:
+        if "/commit-" in path and not interrupted:
+            interrupted.append(path)
             raise KeyboardInterrupt
         return Delete(path)
 
@@ -309,7 +309,7 @@ def test_site_that_is_interrupted_when_it_has_done_it_does_it_once(
     alone.begin("x")
     site.vote(True)
     assert alone.decide()
-    monkeypatch.setattr(site_protocol, "Delete", strike)
+    monkeypatch.setattr(site_protocol, "Delete", interrupt)
     with pytest.raises(KeyboardInterrupt):
         site.take_part()
     alone.begin("y", PATIENCE)
@@ -319,8 +319,8 @@ def test_site_that_is_interrupted_when_it_has_done_it_does_it_once(
     assert done == ["x", "y"]
 
 
-def test_site_is_still_there_after_its_function_failed(client: Client, decider: str, observer: Observer) -> None:
-    """And so it is not taken for dead when the next transaction begins."""
+def test_site_stays_present_after_its_function_raised(client: Client, decider: str, observer: Observer) -> None:
+    """Otherwise the next transaction would consider it as having left."""
     alone = Transaction(["one"], decider, name="alone")
     site = alone.participant("one", commit=lambda item: [][item])
     with site:
@@ -329,14 +329,15 @@ def test_site_is_still_there_after_its_function_failed(client: Client, decider: 
         assert alone.decide(PATIENCE)
         with pytest.raises(IndexError):
             running.result()
-        eventually(lambda: is_quiet(client) and is_quiet(client))  # the first may come before what the failure begins
+        # the first check may precede the work that the failure starts
+        eventually(lambda: is_quiet(client) and is_quiet(client))
         assert owner(alone, observer, "one") == client.session_id
 
 
-def test_site_that_takes_part_again_after_an_interrupted_leave_stays(
+def test_site_that_takes_part_again_after_an_interrupted_leave_stays_present(
     trip: Transaction, observer: Observer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its background work comes late, and removes no site."""
+    """The rest of the interrupted leave runs late, in the background, and must not remove the site."""
     late: list[Coroutine[Any, Any, Any]] = []
     seen: list[int] = []
 
@@ -345,7 +346,7 @@ def test_site_that_takes_part_again_after_an_interrupted_leave_stays(
         seen.append(owner(alone, observer, "one"))
         return True
 
-    def strike(protocol: Coroutine[Any, Any, Any]) -> None:
+    def interrupt(protocol: Coroutine[Any, Any, Any]) -> None:
         protocol.close()
         raise KeyboardInterrupt
 
@@ -353,7 +354,7 @@ def test_site_that_takes_part_again_after_an_interrupted_leave_stays(
     site = alone.participant("one", prepare=prepare)
     assert site.take_part(UNIT) is None
     with monkeypatch.context() as patched:
-        patched.setattr(alone, "_run", strike)
+        patched.setattr(alone, "_run", interrupt)
         patched.setattr(alone.client, "background", late.append)
         with pytest.raises(KeyboardInterrupt):
             site.leave()
@@ -364,19 +365,19 @@ def test_site_that_takes_part_again_after_an_interrupted_leave_stays(
     assert seen == [alone.client.session_id]
 
 
-def test_transaction_after_transaction(trip: Transaction) -> None:
+def test_consecutive_transactions_of_the_same_sites(trip: Transaction) -> None:
     sites = [Log(trip, site) for site in SITES]
-    running = [Running(each.side.run) for each in sites]
+    running = [Running(each.participant.run) for each in sites]
     for number in range(3):
         trip.begin(number, PATIENCE)
         assert trip.decide(PATIENCE)
-    eventually(lambda: all(len(site.said) == 6 for site in sites))
-    assert sites[0].said[1::2] == [("commit", number) for number in range(3)]
+    eventually(lambda: all(len(site.calls) == 6 for site in sites))
+    assert sites[0].calls[1::2] == [("commit", number) for number in range(3)]
     trip.client.close()
     results(running)
 
 
-def test_wrong_arguments_are_refused_at_the_call(client: Client, decider: str) -> None:
+def test_invalid_arguments_are_refused_at_the_call(client: Client, decider: str) -> None:
     for sites, error in (("bank", TypeError), ([1], TypeError), ([], ValueError), (["a", "a"], ValueError)):
         with pytest.raises(error):
             Transaction(sites, decider, name="x")  # type: ignore[arg-type]
@@ -398,7 +399,7 @@ def test_wrong_arguments_are_refused_at_the_call(client: Client, decider: str) -
     assert made.outcome is None
 
 
-def test_it_travels_by_name(trip: Transaction, peer: Peer) -> None:
+def test_pickled_transaction_can_read_votes_but_not_decide(trip: Transaction, peer: Peer) -> None:
     again = pickle.loads(pickle.dumps(trip))
     assert (again.name, again.sites, again.decided_by) == (trip.name, trip.sites, trip.decided_by)
     trip.begin()

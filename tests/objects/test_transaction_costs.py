@@ -1,4 +1,4 @@
-"""What a transaction costs: requests are counted, and equal the docstrings."""
+"""Costs of two-phase commit: counted requests equal the documented ones."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def requests(client: Client) -> int:
 
 
 @pytest.mark.parametrize("count", [1, 8])
-def test_transaction_costs_the_coordinator_3_requests_a_vote(client: Client, count: int) -> None:
+def test_begin_costs_3_requests_a_vote_2_and_decide_13_whatever_the_number_of_sites(client: Client, count: int) -> None:
     trip = Transaction([f"s{number}" for number in range(count)], name="trip")
     trip.begin()
     trip.abort()
@@ -39,7 +39,7 @@ def test_transaction_costs_the_coordinator_3_requests_a_vote(client: Client, cou
     client.close()
 
 
-def test_looks_a_vote_and_an_abort_cost_what_they_say(client: Client) -> None:
+def test_status_reads_a_vote_and_an_abort_cost_what_is_documented(client: Client) -> None:
     trip = Transaction(["a", "b"], name="trip")
     trip.begin()
     looks = (trip.votes, Cost(4, 2)), (partial(trip.participant("a").vote, True), Cost(2, 2))
@@ -52,8 +52,8 @@ def test_looks_a_vote_and_an_abort_cost_what_they_say(client: Client) -> None:
     client.close()
 
 
-def one_transaction(trip: Transaction, far: Participant) -> int:
-    """What it costs the site."""
+def cost_of_one_transaction(trip: Transaction, far: Participant) -> int:
+    """Run one transaction, and return the number of requests of the site."""
     client = far.transaction.client
     eventually(lambda: is_quiet(client) and is_quiet(trip.client))
     before = requests(client)
@@ -66,26 +66,28 @@ def one_transaction(trip: Transaction, far: Participant) -> int:
     return requests(client) - before
 
 
-def test_site_that_takes_part_costs_18_requests(
+def test_take_part_costs_a_site_18_requests(
     client: Client, make_client: Callable[..., Client], observer: Observer
 ) -> None:
     other = make_client()
     trip = Transaction(["one"], name="trip")
 
     def commit(_: object) -> None:
-        """The coordinator has stepped down, and does not clear up at the same time as the site."""
+        """Wait until the coordinator has left, so that it does not clean up at the same time as the
+        site.
+        """
         eventually(lambda: not any(path.endswith("/coordinator") for path in observer.tree(trip.path)))
         eventually(lambda: is_quiet(client))
 
     far = Transaction(["one"], name="trip", client=other).participant("one", commit=commit)
-    one_transaction(trip, far)
+    cost_of_one_transaction(trip, far)
     for _ in range(5):
-        assert one_transaction(trip, far) == 18
+        assert cost_of_one_transaction(trip, far) == 18
     other.close()
     client.close()
 
 
-def test_peer_that_decides_costs_5_requests_more_and_4_for_each_vote_after_its_own(
+def test_deciding_peer_costs_5_more_requests_and_4_for_each_vote_after_its_own(
     client: Client, make_client: Callable[..., Client]
 ) -> None:
     other, third = make_client(), make_client()
@@ -96,11 +98,13 @@ def test_peer_that_decides_costs_5_requests_more_and_4_for_each_vote_after_its_o
     asked, over = threading.Event(), threading.Event()
 
     def prepare(_: object) -> bool:
-        """The coordinator waits for the decision."""
+        """Vote when the coordinator waits for the decision."""
         return asked.wait(PATIENCE)
 
     def commit(_: object) -> None:
-        """The coordinator has heard of it, and does not clear up at the same time as the site."""
+        """Wait until the coordinator knows the decision, so that it does not clean up at the same
+        time.
+        """
         assert over.wait(PATIENCE)
 
     far = Transaction(["one"], "peers", name="alone", client=other).participant("one", prepare, commit)

@@ -1,7 +1,6 @@
-"""Transaction and Participant while no server answers: timeouts are kept, and a decision follows when
-the server is back.
+"""Two-phase commit in an outage: timeouts are observed, and the decision follows afterwards.
 
-The coordinator, or the site, is behind a proxy; the others connect to the server directly.
+The coordinator or the site is behind a proxy; other participants connect to the server directly.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ MakeClient = Callable[..., Client]
 SITES = ["bank", "rail"]
 SHORT_SESSION_S = 2.0
 
-#: A call may last so much longer (seconds) than it was given, and as much as its process is late anyway.
+#: How many seconds a call may exceed its timeout, in addition to the measured delay of its process.
 MORE_S = 0.5
 
 pytestmark = [
@@ -44,7 +43,7 @@ def behind(near: Transaction, far: Client) -> Transaction:
     return Transaction(SITES, near.decided_by, name="trip", client=far)
 
 
-def breaks(proxy: Proxy, how: str) -> None:
+def start_outage(proxy: Proxy, how: str) -> None:
     getattr(proxy, how)()
 
 
@@ -55,15 +54,15 @@ def timed(call: Callable[..., Any], *args: Any) -> tuple[str, float]:
 
 @pytest.mark.slow("outages")
 @pytest.mark.parametrize("voters", [1, 2])
-def test_coordinator_that_could_not_ask_in_time_decides_when_it_can(
+def test_coordinator_that_times_out_in_an_outage_decides_after_it(
     near: Transaction, far: Client, proxy: Proxy, how: str, voters: int
 ) -> None:
-    """By the votes that are there then."""
+    """By the votes that have been cast then."""
     trip = behind(near, far)
     trip.begin()
     deciding = Running(timed, trip.decide, 1.0)
     eventually(lambda: waiting_calls(far) == 1)
-    breaks(proxy, how)
+    start_outage(proxy, how)
     for site in SITES[:voters]:
         near.participant(site).vote(True)
     with Control() as control:
@@ -83,7 +82,7 @@ def test_coordinator_that_could_not_ask_in_time_decides_when_it_can(
 
 
 @pytest.mark.slow("outages")
-def test_coordinator_who_is_away_for_longer_learns_what_the_sites_decided(
+def test_coordinator_whose_session_expires_in_an_outage_learns_the_sites_decision(
     near: Transaction, make_far: MakeClient, proxy: Proxy, how: str
 ) -> None:
     far = make_far(SHORT_SESSION_S)
@@ -92,7 +91,7 @@ def test_coordinator_who_is_away_for_longer_learns_what_the_sites_decided(
     bank = Running(near.participant("bank").take_part)
     deciding = Running(trip.decide)
     eventually(lambda: waiting_calls(far) == 1 and near.votes()["bank"] == "commit")
-    breaks(proxy, how)
+    start_outage(proxy, how)
     assert bank.result() == "abort"
     assert near.reason == "the coordinator left before rail had voted"
     proxy.heal()
@@ -101,10 +100,10 @@ def test_coordinator_who_is_away_for_longer_learns_what_the_sites_decided(
 
 
 @pytest.mark.slow("outages")
-def test_begin_that_was_not_answered_in_time_is_aborted(near: Transaction, far: Client, proxy: Proxy, how: str) -> None:
+def test_begin_that_times_out_in_an_outage_is_aborted(near: Transaction, far: Client, proxy: Proxy, how: str) -> None:
     trip = behind(near, far)
     assert trip.outcome is None
-    breaks(proxy, how)
+    start_outage(proxy, how)
     with Control() as control:
         answer, seconds = timed(trip.begin, None, 1.0)
     assert answer == "DeadlineError"
@@ -118,7 +117,7 @@ def test_begin_that_was_not_answered_in_time_is_aborted(near: Transaction, far: 
 
 
 @pytest.mark.slow("outages")
-def test_site_takes_part_until_its_timeout_and_its_vote_stays(
+def test_take_part_observes_its_timeout_in_an_outage_and_the_vote_remains(
     near: Transaction, far: Client, proxy: Proxy, how: str
 ) -> None:
     rail = behind(near, far).participant("rail")
@@ -126,7 +125,7 @@ def test_site_takes_part_until_its_timeout_and_its_vote_stays(
     taking = Running(timed, rail.take_part, 1.0)
     near.begin()
     eventually(lambda: near.votes()["rail"] == "commit" and waiting_calls(far) == 1)
-    breaks(proxy, how)
+    start_outage(proxy, how)
     with Control() as control:
         ended = [taking.result(), timed(rail.take_part, 1.0)]
     for answer, seconds in ended:
@@ -140,7 +139,7 @@ def test_site_takes_part_until_its_timeout_and_its_vote_stays(
 
 
 @pytest.mark.slow_on("zookeeper")
-def test_site_that_had_done_it_when_the_server_went_does_it_once(
+def test_commit_function_called_before_an_outage_is_not_called_again(
     near: Transaction, far: Client, proxy: Proxy, how: str
 ) -> None:
     done: list[int] = []
@@ -148,7 +147,7 @@ def test_site_that_had_done_it_when_the_server_went_does_it_once(
     def commit(item: int) -> None:
         done.append(item)
         if item == 1:
-            breaks(proxy, how)
+            start_outage(proxy, how)
 
     alone = Transaction(["one"], near.decided_by, name="alone", client=near.client)
     site = Transaction(["one"], near.decided_by, name="alone", client=far).participant("one", commit=commit)

@@ -1,4 +1,4 @@
-"""Gates, barriers, latches, counters, values, rates and ids without a name: they travel, and leave nothing."""
+"""Unnamed gates, barriers, latches, counters, values, rate limiters and id generators."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from distsync import CountDownLatch, Counter, DoubleBarrier, Gate, IdGenerator, 
 from distsync._client.client import Client
 
 
-def met(barrier: DoubleBarrier) -> None:
-    """In and out again: its znode is there."""
+def enter_and_leave(barrier: DoubleBarrier) -> None:
+    """Enter and leave, which creates the znode."""
     with barrier:
         pass
 
 
 KINDS: dict[str, tuple[Callable[..., Any], Callable[[Any], Any]]] = {
     "Gate": (Gate, lambda it: it.close()),
-    "DoubleBarrier": (lambda: DoubleBarrier(1), met),
+    "DoubleBarrier": (lambda: DoubleBarrier(1), enter_and_leave),
     "CountDownLatch": (lambda: CountDownLatch(3), lambda it: it.count_down()),
     "Counter": (lambda: Counter(5), lambda it: it.add()),
     "Value": (lambda: Value([1]), lambda it: it.set([2])),
@@ -35,7 +35,7 @@ KINDS: dict[str, tuple[Callable[..., Any], Callable[[Any], Any]]] = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_unpickled_object_is_the_same_and_is_deleted_with_its_client(
+def test_pickled_object_is_the_same_elsewhere_and_is_deleted_when_its_client_closes(
     client: Client, peer: Peer, observer: Observer, kind: str
 ) -> None:
     make, use = KINDS[kind]
@@ -51,7 +51,7 @@ def test_unpickled_object_is_the_same_and_is_deleted_with_its_client(
 
 @pytest.mark.slow_on("zookeeper")
 @pytest.mark.parametrize("kind", KINDS)
-def test_object_goes_when_nobody_has_it(client: Client, observer: Observer, kind: str) -> None:
+def test_object_is_deleted_when_it_is_collected(client: Client, observer: Observer, kind: str) -> None:
     make, use = KINDS[kind]
     made = make()
     use(made)

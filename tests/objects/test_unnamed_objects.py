@@ -1,4 +1,4 @@
-"""Objects without a name: their znodes go with their maker, and with nobody else."""
+"""Unnamed objects: their znodes are deleted by the process that created them, and by no other."""
 
 from __future__ import annotations
 
@@ -24,9 +24,10 @@ from distsync.threading import Barrier, Lock
 
 
 def in_forked_child(function: Callable[[], Any]) -> None:
-    """``function`` was called in a child, which has ended in good order."""
+    """Call ``function`` in a forked child, and check that it exits normally."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # since Python 3.12 a fork beside threads is one
+        # since Python 3.12 a fork of a process with threads warns
+        warnings.simplefilter("ignore", DeprecationWarning)
         child = multiprocessing.get_context("fork").Process(target=function)
         child.start()
     child.join(PATIENCE)
@@ -34,7 +35,7 @@ def in_forked_child(function: Callable[[], Any]) -> None:
     child.close()
 
 
-def test_forked_child_that_used_it_ends_and_takes_nothing_away(client: Client) -> None:
+def test_exit_of_a_forked_child_that_used_an_object_deletes_nothing(client: Client) -> None:
     lock, queue = Lock(), Queue[int]()
     queue.put(1)
     lock.acquire()
@@ -50,53 +51,57 @@ def test_forked_child_that_used_it_ends_and_takes_nothing_away(client: Client) -
     lock.release()
 
 
-def test_forked_child_that_drops_it_takes_nothing_away(client: Client) -> None:
-    kept = [Queue[int]()]
-    kept[0].put(1)
+def test_forked_child_that_drops_an_object_deletes_nothing(client: Client) -> None:
+    objects = [Queue[int]()]
+    objects[0].put(1)
 
     def child() -> None:
-        assert kept[0].qsize() == 1
-        kept.clear()
+        assert objects[0].qsize() == 1
+        objects.clear()
         gc.collect()
         close_default()
 
     in_forked_child(child)
-    assert kept[0].get(timeout=PATIENCE) == 1
+    assert objects[0].get(timeout=PATIENCE) == 1
 
 
-def test_forked_child_keeps_what_its_maker_drops(client: Client, observer: Observer) -> None:
-    kept = [Queue[int]()]
-    kept[0].put(1)
-    path = kept[0].path
+def test_object_inherited_by_a_forked_child_is_not_deleted_before_the_client_closes(
+    client: Client, observer: Observer
+) -> None:
+    objects = [Queue[int]()]
+    objects[0].put(1)
+    path = objects[0].path
     in_forked_child(os.getpid)
-    kept.clear()
+    objects.clear()
     gc.collect()
     assert Queue[int](path=path).get(timeout=PATIENCE) == 1
     client.close()
     assert observer.tree(path) == {}
 
 
-def test_object_that_travelled_before_its_first_use_stays(client: Client, observer: Observer) -> None:
-    kept = [Queue[int](), Queue[int]()]
-    sent, dropped = pickle.dumps(kept[0]), kept[1].path
-    for queue in kept:
+def test_object_pickled_before_its_first_use_is_not_deleted(client: Client, observer: Observer) -> None:
+    objects = [Queue[int](), Queue[int]()]
+    sent, dropped = pickle.dumps(objects[0]), objects[1].path
+    for queue in objects:
         queue.put(1)
     del queue
-    kept.clear()
+    objects.clear()
     gc.collect()
     eventually(lambda: not observer.tree(dropped))
     assert pickle.loads(sent).get(timeout=PATIENCE) == 1
 
 
-def test_object_that_is_dropped_while_its_client_closes_leaves_nothing(client: Client, observer: Observer) -> None:
-    """The close waits for a function of the user's; the object goes after it began, and before it is at its end."""
-    kept, acting, go_on = [Queue[int]()], threading.Event(), threading.Event()
-    kept[0].put(1)
-    path = kept[0].path
+def test_object_dropped_while_its_client_closes_is_deleted(client: Client, observer: Observer) -> None:
+    """The close waits for a user's function; the object is dropped after the close began, and before
+    it ends.
+    """
+    objects, acting, resume = [Queue[int]()], threading.Event(), threading.Event()
+    objects[0].put(1)
+    path = objects[0].path
 
     def act() -> None:
         acting.set()
-        go_on.wait(PATIENCE)
+        resume.wait(PATIENCE)
 
     waiting = threading.Thread(target=suppressed(Barrier(1, act).wait))
     closing = threading.Thread(target=client.close)
@@ -104,9 +109,9 @@ def test_object_that_is_dropped_while_its_client_closes_leaves_nothing(client: C
     assert acting.wait(PATIENCE)
     closing.start()
     eventually(lambda: client.closed)
-    kept.clear()
+    objects.clear()
     gc.collect()
-    go_on.set()
+    resume.set()
     closing.join()
     waiting.join()
     assert observer.tree(path) == {}
@@ -129,14 +134,14 @@ def test_two_kinds_of_object_on_one_path_are_refused(client: Client) -> None:
     assert queue.get() == 1
 
 
-def test_locks_for_many_keys_leave_nothing_in_the_process(client: Client) -> None:
+def test_locks_for_many_keys_do_not_accumulate_in_the_process(client: Client) -> None:
     assert Lock(name="held").acquire()
     for number in range(50):
         with Lock(name=f"key {number}"):
             pass
 
     def are_few() -> bool:
-        assert Lock(name="held").locked()  # what is not needed any more goes when others come
+        assert Lock(name="held").locked()  # unused entries are removed when others are added
         return client._core is not None and len(client._core.locals) < 20
 
     eventually(are_few)
