@@ -1,6 +1,6 @@
-"""What breaks: faults by name, and a schedule of them from a seed.
+"""Faults by name, and a schedule of them from a seed.
 
-Rules for this file: a fault is over when its function returns; what it has broken is whole again, or heals by itself.
+When a fault's function returns, the fault has been repaired, or repairs itself.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What must be true of a history, whatever broke: a line for each promise that was not kept.
+"""Promises about a history, whatever broke: yields a line for each violation.
 
-Rules for this file: pure; it knows histories, and nothing of how they came about. It refuses only what cannot be right:
-where it is not known what a call has done (its process was killed, or it ended with an error), both are allowed.
+It refuses only what cannot be right: if the outcome of a call is unknown (its process was killed,
+or it ended with an error), both are allowed.
 """
 
 from __future__ import annotations

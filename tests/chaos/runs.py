@@ -1,6 +1,5 @@
-"""One run: actors, faults, and a history that is checked; a failure leaves the history and the line that repeats it.
-
-Rules for this file: what a run is; the command line is __main__.py.
+"""One run: actors, faults, and a history that is checked; a failure keeps the history and the command
+that repeats it.
 """
 
 from __future__ import annotations

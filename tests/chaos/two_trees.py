@@ -1,11 +1,13 @@
-"""``python -m chaos.two_trees --cycles 20``: whether ZooKeeper itself keeps one tree when all its servers are killed.
+"""``python -m chaos.two_trees --cycles 20``: whether ZooKeeper itself keeps one tree when all its
+servers are killed.
 
-Nothing of distsync takes part but the ensemble, which only starts and kills servers: kazoo's clients write, all servers
-are killed at once and started again, and when all serve, their trees are compared with one another and with what was
-acknowledged. Of three cycles one is only that; in one, all are killed once more while they find together; in one, the
-leader was killed before, and has come back. ZOOKEEPER_CLASSPATH says which ZooKeeper (docs/development.md).
+Only the ensemble of distsync takes part, which starts and kills servers: kazoo's clients write, all
+servers are killed at once and started again, and when all serve, their trees are compared with one
+another and with what was acknowledged. One of three cycles is only that; in one, all are killed
+again during their recovery; in one, the leader was killed before, and has returned.
+ZOOKEEPER_CLASSPATH selects the ZooKeeper (docs/development.md).
 
-Rules for this file: writers create and set; nobody deletes but between two cycles, when all trees are alike.
+Writers create and set; nodes are deleted only between two cycles, when all trees are equal.
 """
 
 from __future__ import annotations

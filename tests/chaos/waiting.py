@@ -1,7 +1,4 @@
-"""What must be true of those who wait for one another: Event, Condition, DoubleBarrier.
-
-Rules for this file: those of model.py.
-"""
+"""Promises of Event, Condition and DoubleBarrier about a history; see model.py."""
 
 from __future__ import annotations
 

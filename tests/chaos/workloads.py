@@ -1,6 +1,6 @@
-"""What processes under chaos do, a step at a time, with one object of each kind.
+"""The work of processes under chaos, a step at a time, with one object of each kind.
 
-Rules for this file: a step ends by itself, whatever breaks: each call that waits has a time-out.
+A step ends by itself, whatever breaks, because each waiting call has a timeout.
 """
 
 from __future__ import annotations

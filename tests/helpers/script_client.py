@@ -1,7 +1,4 @@
-"""A client of a script (random_scripts.py): a session, and the connection that it has at the moment.
-
-Rules for this file: it knows which reply belongs to a request, not which is right.
-"""
+"""A client of a script (random_scripts.py): a session, and its current connection."""
 
 from __future__ import annotations
 
@@ -35,7 +32,7 @@ class Client:
         self.xid = 0
 
     def connect(self, hello: r.ConnectRequest) -> r.ConnectResponse | str:
-        """What the server answers; END where it hangs up without a word."""
+        """Return the server's reply; END if it closes the connection without one."""
         self.link = Link(self.port)
         self.link.socket.settimeout(SILENT_S)
         try:
@@ -54,7 +51,7 @@ class Client:
         return r.ConnectRequest(0, zxid, timeout_ms, self.session.session_id, password, False)
 
     def forget(self) -> None:
-        """The next handshake asks for a new session."""
+        """Request a new session at the next handshake."""
         self.session = r.ConnectResponse(0, 0, 0, bytes(16))
 
     def hang_up(self) -> None:
@@ -63,7 +60,7 @@ class Client:
             self.link = None
 
     def leave(self) -> None:
-        """The connection is over, and the server has noticed: its watches are gone."""
+        """Close the connection, and wait until the server has noticed: its watches are gone."""
         if self.link is not None:
             with suppress(OSError):
                 self.link.socket.shutdown(socket.SHUT_WR)
@@ -72,7 +69,9 @@ class Client:
         self.hang_up()
 
     def ask(self, *requests: Any) -> Iterator[Any]:
-        """Every frame up to the last reply, decoded: events and replies; at the end END where the server hangs up."""
+        """Return every frame up to the last reply, decoded: events and replies; END at the end if the
+        server closes the connection.
+        """
         assert self.link is not None
         end = END
         try:

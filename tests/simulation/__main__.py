@@ -1,4 +1,4 @@
-"""``PYTHONPATH=tests python -m simulation``: run distsync's own scenarios.
+"""``PYTHONPATH=tests python -m simulation``: play the scenarios of distsync's own protocols.
 
 ::
 
@@ -28,7 +28,7 @@ from simulation.engine.transcript import SimulationFailure
 from simulation.engine.work_units import again
 from simulation.scenarios import SCENARIOS
 
-#: Relative to the root of the repository.
+#: From the root of the repository.
 COMMAND = "PYTHONPATH=tests python -m simulation"
 
 #: Exit status after Ctrl-C.
@@ -39,30 +39,30 @@ def parser() -> argparse.ArgumentParser:
     about = "Play distsync's own protocols under faults."
     made = argparse.ArgumentParser(prog=COMMAND, description=about)
     made.add_argument("--primitive", choices=[*SCENARIOS, "all"], default="all")
-    made.add_argument("--schedules", type=int, default=1_000, metavar="N", help="how many seeds (default 1000)")
-    made.add_argument("--first", type=int, default=0, metavar="SEED", help="the first of these seeds (default 0)")
-    made.add_argument("--seed", type=int, help="play this one only, and show what happens")
+    made.add_argument("--schedules", type=int, default=1_000, metavar="N", help="number of seeds (default 1000)")
+    made.add_argument("--first", type=int, default=0, metavar="SEED", help="the first seed (default 0)")
+    made.add_argument("--seed", type=int, help="play only this seed, and print its transcript")
     where = "KIND:PROCESS:NTH[:DELAY_MS[:SALT]]"
     made.add_argument("--exactly", action="append", default=[], type=exactly, metavar=where, help="with --seed")
-    made.add_argument("--fierce", type=float, default=1.0, help="factor for the frequency of faults (with --seed)")
-    made.add_argument("--jobs", type=int, default=1, help="processes that play")
-    made.add_argument("--report", type=Path, metavar="FILE.json", help="what was played is added to this file")
-    made.add_argument("--table", type=Path, metavar="FILE.md", help="the report as tables")
-    about = "aim at what this report lacks; what is played is added to --report, or to it"
+    made.add_argument("--fierce", type=float, default=1.0, help="factor for the probability of faults (with --seed)")
+    made.add_argument("--jobs", type=int, default=1, help="number of processes")
+    made.add_argument("--report", type=Path, metavar="FILE.json", help="add the results to this file")
+    made.add_argument("--table", type=Path, metavar="FILE.md", help="write the report as tables")
+    about = "aim faults at cells missing in this report; add the results to --report, or to this file"
     made.add_argument("--raise", type=Path, dest="source", metavar="FILE.json", help=about)
     return made
 
 
 def exactly(text: str) -> Exactly:
-    """Parse a fault and its place from the command line."""
+    """Parse a fault and its place."""
     kind, process, *numbers = text.split(":")
     if kind not in COUNTED:
-        raise argparse.ArgumentTypeError(f"{kind!r} is no kind of fault: {', '.join(COUNTED)}")
+        raise argparse.ArgumentTypeError(f"{kind!r} is not a kind of fault: {', '.join(COUNTED)}")
     return Exactly(kind, process, *map(int, numbers))
 
 
 def show(name: str, seed: int, fierce: float, placed: Sequence[Exactly]) -> int:
-    """Run one schedule and print its transcript."""
+    """Play one schedule and print its transcript."""
     faults = replace(faults_of(SCENARIOS[name], seed, fierce), exactly=tuple(placed))
     try:
         world = run_seed(SCENARIOS[name], seed, faults)
@@ -75,7 +75,7 @@ def show(name: str, seed: int, fierce: float, placed: Sequence[Exactly]) -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Return 0 without violations, 1 with violations, 2 if the report belongs to other protocols."""
+    """Return 0 if there was no violation, 1 if there was, 2 if the report is of other protocols."""
     given = parser().parse_args(arguments)
     names = [*SCENARIOS] if given.primitive == "all" else [given.primitive]
     if given.seed is not None:
@@ -86,11 +86,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OtherSourcesError as error:
         print(error, file=sys.stderr)
         return 2
-    return plainly(given, names)
+    return run_all(given, names)
 
 
 def campaign(given: argparse.Namespace, names: list[str]) -> int:
-    """Run many schedules, tallied in a file."""
+    """Play many schedules with results in a file."""
     sources = Sources()
     begun = [file for file in (given.report, given.source) if file is not None and file.exists()]
     summary = Summary.load(begun[0], sources.digest()) if begun else Summary(sources.digest())
@@ -104,7 +104,7 @@ def campaign(given: argparse.Namespace, names: list[str]) -> int:
     violations = [(name, each) for name, tally in summary.tallies.items() for each in tally.violations]
     for name, each in violations:
         print(f"{name}: {each['message'].splitlines()[0]}")
-        print(f"again: {COMMAND} {again(name, each)}")
+        print(f"repeat: {COMMAND} {again(name, each)}")
     return status or int(bool(violations))
 
 
@@ -116,8 +116,8 @@ def campaign_into(summary: Summary, given: argparse.Namespace, names: list[str])
         play_all(summary, names, given.first, given.schedules, given.jobs, given.report)
 
 
-def plainly(given: argparse.Namespace, names: list[str]) -> int:
-    """Run scenario by scenario, and print the first failure of each."""
+def run_all(given: argparse.Namespace, names: list[str]) -> int:
+    """Play scenario by scenario, with the first failure of each."""
     failed = False
     for name in names:
         report = run(SCENARIOS[name], range(given.first, given.first + given.schedules))
@@ -125,7 +125,7 @@ def plainly(given: argparse.Namespace, names: list[str]) -> int:
         if report.failures:
             failed = True
             print(f"\n{report.failures[0]}\n")
-            print(f"again: {COMMAND} --primitive {name} --seed {report.failures[0].seed}")
+            print(f"repeat: {COMMAND} --primitive {name} --seed {report.failures[0].seed}")
     return int(failed)
 
 

@@ -1,5 +1,5 @@
-"""A thread that is suspended between two steps of its protocol while its session ends and the next one
-starts.
+"""A thread that does not run between two steps of its protocol, while its session ends and the next
+one begins.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def _with_gap(work: Coroutine[Any, Any, Any], process: SimProcess, nth: int) -> 
 
 
 async def change_session(process: SimProcess) -> None:
-    """End the session as an administrator, and let the client open the next one."""
+    """Let an administrator end the session, and wait for the next one."""
     ended = process.session.session_id
     world = process.world
     if ended and not process.session.closed:

@@ -58,7 +58,7 @@ def test_a_refused_request_throws_the_error_named_for_it(step: Any, error: type[
     result_of(work())
 
 
-def test_together_has_the_exception_in_its_place() -> None:
+def test_together_returns_an_exception_in_place_of_the_answer() -> None:
     async def work() -> Any:
         return await steps.Together(steps.Create("/a"), steps.Create("/a"), steps.Children("/a"))
 
@@ -142,7 +142,7 @@ def test_a_clean_up_has_a_fresh_deadline() -> None:
     assert world.leftovers() == ["/cleaned"]
 
 
-def test_ephemeral_of_a_failed_call_is_deleted_by_the_clean_up() -> None:
+def test_an_ephemeral_of_a_call_that_raised_is_deleted_by_the_janitor() -> None:
     world = Simulation(1)
 
     async def work() -> None:
@@ -154,7 +154,7 @@ def test_ephemeral_of_a_failed_call_is_deleted_by_the_clean_up() -> None:
     assert world.leftovers() == []
 
 
-def test_proof_lapses_unless_a_hold_renews_it() -> None:
+def test_a_proof_expires_unless_a_hold_renews_it() -> None:
     async def work() -> None:
         session = await steps.Connected()
         loss = steps.Loss()
@@ -171,7 +171,7 @@ def test_proof_lapses_unless_a_hold_renews_it() -> None:
     result_of(work())
 
 
-def test_loss_fires_when_another_client_deletes_the_znode() -> None:
+def test_a_loss_fires_when_the_znode_is_deleted_externally() -> None:
     world = Simulation(2)
 
     async def work() -> str:
@@ -203,7 +203,7 @@ def test_background_work_continues_after_its_call() -> None:
     assert world.leftovers() == ["/later"]
 
 
-def test_run_gives_a_part_its_own_deadline_and_call_calls() -> None:
+def test_run_has_its_own_deadline_and_call_calls_its_function() -> None:
     async def part() -> Any:
         return await steps.Wait(limit=10)
 
@@ -224,7 +224,7 @@ def test_tasks_of_a_process_share_local_state_and_processes_do_not() -> None:
     assert p.local("/x", list) is not q.local("/x", list)
 
 
-def test_task_that_never_wakes_is_a_failure() -> None:
+def test_a_task_that_nothing_can_wake_is_a_failure() -> None:
     async def work() -> None:
         await steps.Wait(steps.Signal())
 
@@ -242,7 +242,7 @@ def test_an_unexpected_error_of_a_task_is_a_failure_with_its_cause() -> None:
 
 
 @pytest.mark.parametrize("faults", [Faults(), Faults(lost_reply=0.02, cut=0.02, pause=0.01, interrupt=0.01)])
-def test_a_seed_is_a_schedule(faults: Faults) -> None:
+def test_equal_seeds_give_equal_schedules(faults: Faults) -> None:
     def transcript(seed: int) -> list[tuple[Any, ...]]:
         world = Simulation(seed, faults=faults)
         contend(world, Lock())
@@ -253,7 +253,7 @@ def test_a_seed_is_a_schedule(faults: Faults) -> None:
     assert transcript(5) != transcript(6)
 
 
-def test_correct_lock_excludes_and_leaves_nothing() -> None:
+def test_a_correct_lock_excludes_and_leaves_nothing() -> None:
     from simulation.engine import Exclusion, NothingLeft
 
     for seed in range(100):

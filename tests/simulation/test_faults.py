@@ -1,4 +1,6 @@
-"""Each fault does what it says, where it was placed, and no more often than allowed."""
+"""Each fault has its documented effect, where it was placed, and is injected no more often than
+allowed.
+"""
 
 from __future__ import annotations
 
@@ -35,12 +37,12 @@ async def create() -> tuple[Any, bool]:
 
 @pytest.fixture
 def unsynced(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a lagging server does to clients that do not ask it to catch up."""
+    """Let connections begin without a sync, so that clients see lagging servers."""
     monkeypatch.setattr(SimSession, "syncs", False)
 
 
 @pytest.mark.usefixtures("unsynced")
-def test_lagging_server_misses_later_writes_until_it_is_asked_to_catch_up() -> None:
+def test_a_lagging_server_does_not_show_an_executed_write_before_a_sync() -> None:
     async def look() -> list[bool]:
         await create()
         seen = [await steps.Exists("/a") is not None]
@@ -49,11 +51,11 @@ def test_lagging_server_misses_later_writes_until_it_is_asked_to_catch_up() -> N
 
     found = [run(world_with(Exactly("lag", "p", 1), seed=seed), look()) for seed in range(20)]
     assert [False, True] in found
-    assert found.count([False, True]) + found.count([False, False]) == 20  # the request itself may be lost as well
+    assert found.count([False, True]) + found.count([False, False]) == 20  # the request itself may be lost too
 
 
 @pytest.mark.usefixtures("unsynced")
-def test_watch_armed_on_a_lagging_server_fires_when_it_has_caught_up() -> None:
+def test_a_watch_armed_by_a_lagging_server_fires_when_the_server_has_caught_up() -> None:
     async def wait() -> bool:
         _, executed = await create()
         assert not executed
@@ -66,7 +68,7 @@ def test_watch_armed_on_a_lagging_server_fires_when_it_has_caught_up() -> None:
     assert found.count(True) > 10
 
 
-def test_clients_that_sync_at_each_connection_never_see_a_lag() -> None:
+def test_clients_whose_connections_begin_with_a_sync_never_see_a_lagging_server() -> None:
     for seed in range(20):
         world = world_with(Exactly("lag", "p", 1), seed=seed)
         answer, seen = run(world, create())
@@ -102,7 +104,7 @@ async def hold(process: SimProcess) -> tuple[int, int, steps.Loss, steps.Watch]:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_after_a_short_cut_the_session_is_the_same_and_the_watches_are_gone(seed: int) -> None:
+def test_a_short_cut_preserves_the_session_and_fires_the_watches(seed: int) -> None:
     world = Simulation(seed, faults=Faults(exactly=(Exactly("cut", "p", 3, 100),)))
     process = world.process("p")
     task = process.spawn(hold(process))
@@ -113,7 +115,7 @@ def test_after_a_short_cut_the_session_is_the_same_and_the_watches_are_gone(seed
     assert not loss.fired
 
 
-def test_after_a_long_cut_the_lease_has_run_out_before_the_session_ends() -> None:
+def test_a_long_cut_ends_the_lease_but_not_the_session() -> None:
     world = Simulation(1, faults=Faults(exactly=(Exactly("cut", "p", 3, 8_000),)))
     process = world.process("p")
     task = process.spawn(hold(process))
@@ -149,7 +151,7 @@ def test_requests_of_an_expired_session_are_refused() -> None:
 
 
 def outage(away_ms: int, seed: int) -> tuple[Simulation, Any]:
-    """Two processes hold something when all servers stop, at the third request of one."""
+    """Let two processes hold a znode when all servers become unreachable, at the third request of one."""
     world = Simulation(seed, faults=Faults(exactly=(Exactly("outage", "p", 3, away_ms),)))
     tasks = [(process := world.process(name)).spawn(hold_two(process)) for name in ("p", "q")]
     world.run()
@@ -157,8 +159,8 @@ def outage(away_ms: int, seed: int) -> tuple[Simulation, Any]:
 
 
 async def hold_two(process: SimProcess) -> tuple[bool, bool, str, float]:
-    """Return whether the session outlived 90 s, and the znode; the reason of the loss; the time of the
-    next answer.
+    """Return whether the session and the znode outlived 90 s, the reason of the loss, and when the
+    next reply arrived.
     """
     before, loss, path = (await steps.Connected()).session_id, steps.Loss(), f"/{process.name}"
     await steps.Create(path, ephemeral=True)
@@ -173,18 +175,18 @@ async def hold_two(process: SimProcess) -> tuple[bool, bool, str, float]:
 
 
 @pytest.mark.parametrize("away_ms", [2_000, 8_000, 60_000])
-def test_in_an_outage_leases_run_out_and_sessions_do_not_end(away_ms: int) -> None:
+def test_an_outage_ends_leases_but_not_sessions(away_ms: int) -> None:
     for seed in range(10):
         world, results = outage(away_ms, seed)
         assert world.server.back_ms is None
-        for same, stands, reason, back in results:
+        for same, exists, reason, back in results:
             assert same
             assert back >= away_ms / 1000
             lost = away_ms > 6_000
-            assert (stands, reason) == ((False, "lease ran out") if lost else (True, "")), seed
+            assert (exists, reason) == ((False, "lease ran out") if lost else (True, "")), seed
 
 
-def test_client_absent_after_an_outage_has_its_whole_session_timeout_again() -> None:
+def test_a_session_has_its_whole_timeout_again_after_an_outage() -> None:
     placed = Exactly("outage", "p", 2, 60_000), Exactly("kill", "p", 3, 1_000)
     world = Simulation(1, faults=Faults(exactly=placed))
 
@@ -217,7 +219,7 @@ def test_in_an_outage_a_call_ends_at_its_deadline() -> None:
     assert 5.0 <= task.result < 5.4
 
 
-def test_call_that_continues_after_its_deadline_is_found() -> None:
+def test_a_call_that_continues_after_its_deadline_is_a_failure() -> None:
     async def call() -> None:
         try:
             await steps.Exists("/a")
@@ -234,7 +236,7 @@ def test_call_that_continues_after_its_deadline_is_found() -> None:
         world.run()
 
 
-def test_stalled_thread_waits_while_other_threads_and_the_keep_alive_continue() -> None:
+def test_a_stalled_thread_stops_while_the_other_threads_and_the_keeper_run() -> None:
     world = Simulation(1, faults=Faults(exactly=(Exactly("stall", "p", 4, 25_000),)))
     process = world.process("p")
 
@@ -262,7 +264,7 @@ def test_stalled_thread_waits_while_other_threads_and_the_keep_alive_continue() 
 
 
 @pytest.mark.parametrize(("answered", "woke"), [(True, steps.WakeReason.SIGNAL), (False, steps.WakeReason.DEADLINE)])
-def test_stalled_thread_sees_the_events_before_the_time(answered: bool, woke: steps.WakeReason) -> None:
+def test_a_stalled_thread_sees_a_signal_before_its_deadline(answered: bool, woke: steps.WakeReason) -> None:
     world = Simulation(1, faults=Faults(exactly=(Exactly("stall", "p", 2, 25_000),)))
     process, signal = world.process("p"), steps.Signal()
 
@@ -312,7 +314,7 @@ def test_a_late_event_wakes_late() -> None:
     assert waited(world_with(Exactly("late_event", "p", 1))) > 0.05
 
 
-def test_killed_process_runs_no_finally_block_and_its_session_expires() -> None:
+def test_a_killed_process_runs_no_finally_block_and_its_session_times_out() -> None:
     world, cleaned = world_with(Exactly("kill", "p", 3)), []
 
     async def work() -> None:
@@ -333,7 +335,7 @@ def test_killed_process_runs_no_finally_block_and_its_session_expires() -> None:
     assert cleaned == [True]
 
 
-def test_a_paused_process_finds_its_lease_run_out_by_its_own_clock() -> None:
+def test_a_paused_process_finds_its_lease_expired_by_its_own_clock() -> None:
     async def work() -> tuple[bool, bool]:
         session = await steps.Connected()
         await steps.Sync()
@@ -361,7 +363,7 @@ def test_an_interrupt_is_thrown_where_the_task_is() -> None:
     assert run(world_with(Exactly("interrupt", "p", 1)), work()) == "interrupted"
 
 
-def test_a_deadline_is_now_and_only_for_calls_that_have_one() -> None:
+def test_a_deadline_fault_affects_only_calls_with_a_deadline() -> None:
     async def work() -> Any:
         await steps.Connected()
         return await steps.Wait(limit=50)
@@ -370,7 +372,7 @@ def test_a_deadline_is_now_and_only_for_calls_that_have_one() -> None:
     assert run(world_with(Exactly("deadline", "p", 2)), work()) is steps.WakeReason.LIMIT
 
 
-def test_intruder_deletes_an_ephemeral_of_another_client() -> None:
+def test_an_intruder_deletes_an_ephemeral_znode() -> None:
     async def work() -> None:
         await steps.Create("/e", ephemeral=True)
         await steps.Create("/p")
@@ -382,7 +384,7 @@ def test_intruder_deletes_an_ephemeral_of_another_client() -> None:
     assert world.tampered
 
 
-def test_recorded_plan_repeats_the_same_faults() -> None:
+def test_injected_faults_are_injected_again_when_placed_exactly() -> None:
     def play(faults: Faults) -> Simulation:
         world = Simulation(7, faults=faults)
         contend(world, Lock())
@@ -395,7 +397,7 @@ def test_recorded_plan_repeats_the_same_faults() -> None:
     assert again == struck[:1]
 
 
-def test_each_kind_hits_as_often_as_allowed() -> None:
+def test_each_kind_is_injected_up_to_its_maximum_and_not_in_spared_processes() -> None:
     world = Simulation(3, faults=Faults(cut=0.3, most=2, spare=("b",)))
     contend(world, Lock())
     world.run()

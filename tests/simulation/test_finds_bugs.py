@@ -57,9 +57,9 @@ def first_failure(schedules: int, faults: Faults, **lock: bool) -> SimulationFai
 @pytest.mark.parametrize(
     ("faults", "lock", "message"),
     [
-        pytest.param(Faults(lost_reply=0.02), {"search": False}, "asleep|left", id="a lost create is not looked for"),
+        pytest.param(Faults(lost_reply=0.02), {"search": False}, "asleep|left", id="a lost create is not searched for"),
         pytest.param(Faults(interrupt=0.02), {"relist": False}, "2 hold 'lock'", id="an event is taken for a grant"),
-        pytest.param(ALL, {"owner": False}, "asleep|left", id="the session is not the one that was known before"),
+        pytest.param(ALL, {"owner": False}, "asleep|left", id="the owner of the znode is not checked"),
     ],
 )
 def test_a_planted_bug_is_found(faults: Faults, lock: dict[str, bool], message: str) -> None:
@@ -68,14 +68,14 @@ def test_a_planted_bug_is_found(faults: Faults, lock: dict[str, bool], message: 
     assert re.search(message, failure.message)
 
 
-def test_client_that_trusts_a_lagging_server_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_that_trusts_a_lagging_server_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SimSession, "syncs", False)
     found = run(SCENARIOS["gate"], range(1000), most_failures=1).failures
-    assert "it was closed all the time" in found[0].message
+    assert "it was closed throughout" in found[0].message
     assert "lag" in str(found[0])
 
 
-def test_failure_says_how_to_reproduce_it() -> None:
+def test_a_failure_contains_what_is_needed_to_repeat_it() -> None:
     failure = first_failure(500, Faults(lost_reply=0.02), search=False)
     assert failure is not None
     text = str(failure)
@@ -89,13 +89,13 @@ def test_failure_says_how_to_reproduce_it() -> None:
     assert list(caught.value.history.lines()) == list(failure.history.lines())
 
 
-def test_correct_lock_passes_under_every_fault() -> None:
+def test_a_correct_lock_passes_under_every_fault() -> None:
     failure = first_failure(300, ALL)
     assert failure is None, failure
 
 
 def always(value: Any) -> Any:
-    """Return an async function that only returns this."""
+    """Return an async function that only returns ``value``."""
 
     async def instead(*args: Any, **options: Any) -> Any:
         return value
@@ -108,7 +108,7 @@ async def one_too_many(core: SemaphoreCore) -> int:
     return core.initial + 1 - len(getattr(listing, "names", ()))
 
 
-async def one_look(core: QueueCore, maxsize: int) -> str | None:
+async def single_read(core: QueueCore, maxsize: int) -> str | None:
     path = await core.next(maxsize)
     if path is None and await core.is_shutdown():
         raise ShutDown
@@ -118,21 +118,21 @@ async def one_look(core: QueueCore, maxsize: int) -> str | None:
 @pytest.mark.parametrize(
     ("scenario", "of", "name", "instead", "message"),
     [
-        ("looks", GateCore, "is_open", always(True), "was seen as True"),
-        ("looks", ConditionCore, "waiting", always(1), "was seen as 1"),
-        ("looks", wait_queue, "contenders", always([]), r"was seen as \[\]"),
-        ("looks", SemaphoreCore, "value", one_too_many, "was seen as|free at the end"),
-        ("unfinished", QueueCore, "join", always(True), "joined when|unfinished"),
-        ("unfinished", QueueCore, "_done_together", always([True]), "unfinished"),
-        ("swept-pool", scenarios_pool, "sweep", always(None), "is dead, and there remain"),
-        ("waits", WatchCache, "until", WatchCache.get, "until more than|unexpected"),
-        ("passed-on", cross_process_locks, "_delete_holder", always(True), "asleep|2 hold"),
-        ("over", QueueCore, "next_or_shutdown", one_look, "got ShutDown although"),
-        ("deleted", Segments, "_is_whole", always(False), "does not come to rest|asleep"),
-        ("deleted", TransactionCore, "ended", always(Decision("x", ABORT)), "is reported as"),
+        ("observers", GateCore, "is_open", always(True), "was read as True"),
+        ("observers", ConditionCore, "waiting", always(1), "was read as 1"),
+        ("observers", wait_queue, "contenders", always([]), r"was read as \[\]"),
+        ("observers", SemaphoreCore, "value", one_too_many, "was read as|free at the end"),
+        ("queue-join", QueueCore, "join", always(True), "joined when|unfinished"),
+        ("queue-join", QueueCore, "_done_together", always([True]), "unfinished"),
+        ("pool-sweep", scenarios_pool, "sweep", always(None), "is dead, but these znodes remain"),
+        ("watch-waits", WatchCache, "until", WatchCache.get, "until more than|unexpected"),
+        ("cross-process-handoff", cross_process_locks, "_delete_holder", always(True), "asleep|2 hold"),
+        ("shutdown-bulk", QueueCore, "next_or_shutdown", single_read, "ShutDown was raised although"),
+        ("external-deletes", Segments, "_is_whole", always(False), "does not come to rest|asleep"),
+        ("external-deletes", TransactionCore, "ended", always(Decision("x", ABORT)), "was reported as|a query for"),
     ],
 )
-def test_bug_planted_in_a_protocol_is_found(
+def test_a_bug_planted_in_a_protocol_is_found(
     scenario: str, of: Any, name: str, instead: Any, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(of, name, instead)

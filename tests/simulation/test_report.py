@@ -1,4 +1,4 @@
-"""The report of simulated schedules counts what hit where, adds up, and leaves nothing out."""
+"""The report of simulated schedules counts which fault hit which place, adds up, and is complete."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ import pytest
 from simulation.__main__ import main
 from simulation.engine import Exactly, Exclusion, Faults, NothingLeft, Run, Simulation, SimulationFailure
 from simulation.engine.await_points import Locator, Sources
-from simulation.engine.campaign import fresh_pieces, play_all, raise_all
+from simulation.engine.campaign import fresh_units, play_all, raise_all
 from simulation.engine.coverage_report import cells_of, markdown
 from simulation.engine.fault_coverage import COUNTED, Coverage
 from simulation.engine.guided_campaign import GuidedCampaign
 from simulation.engine.results import OtherSourcesError, Summary, Tally, not_played, united
 from simulation.engine.runner import faults_of, run_seed
-from simulation.engine.work_units import TargetedRun, WorkUnit, again, work_off
+from simulation.engine.work_units import TargetedRun, WorkUnit, again, play_unit
 from simulation.scenarios import SCENARIOS
 from simulation.scenarios.common import Scenario
 from simulation.toy_protocols import Lock, contend
@@ -64,7 +64,7 @@ def test_all_awaits_are_found_in_the_sources() -> None:
     assert places["pair:18"].function == "never"
 
 
-# the thread's own first step is opportunity 1 of the process; the create is its first request
+# the thread's own first step is the process's first opportunity; the create is its first request
 @pytest.mark.parametrize(
     ("placed", "where"),
     [
@@ -82,7 +82,7 @@ def test_all_awaits_are_found_in_the_sources() -> None:
         (Exactly("kill", "a", 1), set()),
     ],
 )
-def test_fault_counts_where_the_thread_is_when_it_hits(placed: Exactly, where: set[str]) -> None:
+def test_a_fault_counts_where_the_thread_is_when_it_strikes(placed: Exactly, where: set[str]) -> None:
     assert struck(placed) == {(place, placed.kind): 1 for place in where}
 
 
@@ -103,8 +103,8 @@ def test_a_lost_request_counts_for_its_own_thread_and_a_cut_for_all_of_the_proce
     assert struck(Exactly("cut", "a", 2), scenario=scenario) == {(CREATE, "cut"): 1, (WAIT, "cut"): 1}
 
 
-def test_unreached_and_impossible_cells_are_distinguished() -> None:
-    tally = work_off(WorkUnit("pair", 0, 3), Scenario("pair", play_pair, ("lost_reply",)), Locator(TOY.folder))
+def test_unreached_places_and_impossible_cells_are_reported_separately() -> None:
+    tally = play_unit(WorkUnit("pair", 0, 3), Scenario("pair", play_pair, ("lost_reply",)), Locator(TOY.folder))
     cells = cells_of(TOY.places().values(), tally)
     assert cells.unreached == ["pair:18", "pair:21"]
     assert (WAIT, "lost_reply") in cells.impossible
@@ -114,12 +114,12 @@ def test_unreached_and_impossible_cells_are_distinguished() -> None:
     summary = Summary("x", {"pair": tally})
     text = markdown(summary, TOY.places())
     assert "* `pair:21` never: `await GetData(path)`" in text
-    assert f"lost_reply, no request under way (1): {WAIT}" in text
+    assert f"lost_reply, no request in progress (1): {WAIT}" in text
     assert "| pair | 3 | 0 |" in text
 
 
 def buggy(world: Simulation) -> None:
-    """A protocol that breaks a promise whenever a create's reply is lost."""
+    """Violate an invariant whenever the reply to a create is lost."""
     world.checks += [Exclusion("lock"), NothingLeft("/lock/")]
     contend(world, Lock(search=False))
     world.run()
@@ -130,24 +130,24 @@ BUGGY = Scenario("lock", buggy, ("lost_reply",))
 
 
 def test_violations_are_counted_and_reported_with_their_seeds() -> None:
-    tally = work_off(WorkUnit("lock", 0, 40), BUGGY)
+    tally = play_unit(WorkUnit("lock", 0, 40), BUGGY)
     assert tally.schedules == 40
     assert 0 < tally.violated < 40
     assert all(each["exactly"] == [] for each in tally.violations)
     seeds = {each["seed"] for each in tally.violations}
     for seed in seeds:
-        assert work_off(WorkUnit("lock", seed, seed + 1), BUGGY).violated == 1
+        assert play_unit(WorkUnit("lock", seed, seed + 1), BUGGY).violated == 1
     text = markdown(Summary("x", {"lock": tally}), {})
     assert f"`--primitive lock --seed {min(seeds)}`" in text
 
 
 def test_a_violation_after_an_aimed_fault_is_the_same_with_that_fault_placed() -> None:
     locator = Locator(Path(sys.modules[Lock.__module__].__file__ or "").parent)
-    plain = work_off(WorkUnit("lock", 0, 20), BUGGY, locator)
+    plain = play_unit(WorkUnit("lock", 0, 20), BUGGY, locator)
     lines = {place for place in plain.reached if plain.seen[place] & 1}
     wanted = {place: {"lost_reply"} for place in lines}
     shots = tuple(TargetedRun(seed, salt=7 + seed) for seed in range(60))
-    tally = work_off(WorkUnit("lock", shots=shots, wanted=wanted, often=dict.fromkeys(lines, 1.0)), BUGGY, locator)
+    tally = play_unit(WorkUnit("lock", shots=shots, wanted=wanted, often=dict.fromkeys(lines, 1.0)), BUGGY, locator)
     assert tally.aimed == 60
     assert tally.violations
     aimed = [each for each in tally.violations if each["exactly"]]
@@ -162,7 +162,7 @@ def test_a_violation_after_an_aimed_fault_is_the_same_with_that_fault_placed() -
 
 
 def plain(summary: Summary) -> dict[str, Any]:
-    """Return everything except the time taken."""
+    """Return everything except the elapsed time."""
     return {name: {**tally.plain(), "seconds": 0} for name, tally in sorted(summary.tallies.items())}
 
 
@@ -171,44 +171,47 @@ def quiet(text: str) -> None:
 
 
 @pytest.mark.slow
-def test_two_jobs_count_what_one_does() -> None:
+def test_two_jobs_give_the_same_report_as_one() -> None:
     one, two = Summary("x"), Summary("x")
-    play_all(one, ["lock", "cell"], 0, 120, 1, None, quiet)
-    play_all(two, ["lock", "cell"], 0, 120, 2, None, quiet)
+    play_all(one, ["lock", "atomic-bytes"], 0, 120, 1, None, quiet)
+    play_all(two, ["lock", "atomic-bytes"], 0, 120, 2, None, quiet)
     assert plain(one) == plain(two)
     assert one.tallies["lock"].schedules == 120
     assert sum(one.tallies["lock"].struck_in.values()) > 120
     assert set(one.whole().reached) <= set(Sources().places())
 
 
-def test_watcher_changes_nothing() -> None:
+def test_coverage_does_not_change_the_schedule() -> None:
     for seed in range(10):
-        alone = run_seed(SCENARIOS["kept-lock"], seed)
-        watched = run_seed(SCENARIOS["kept-lock"], seed, watcher=Coverage(Locator()))
+        alone = run_seed(SCENARIOS["cached-lock"], seed)
+        watched = run_seed(SCENARIOS["cached-lock"], seed, watcher=Coverage(Locator()))
         assert list(alone.history.lines()) == list(watched.history.lines())
 
 
-def test_report_continues_where_it_ended(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_report_continues_where_it_ended(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file, table = tmp_path / "report.json", tmp_path / "report.md"
     for _ in range(2):
-        assert main(["--primitive", "cell", "--schedules", "30", "--report", str(file), "--table", str(table)]) == 0
+        assert (
+            main(["--primitive", "atomic-bytes", "--schedules", "30", "--report", str(file), "--table", str(table)])
+            == 0
+        )
     whole = Summary.load(file, Sources().digest())
-    assert whole.tallies["cell"].seeds == [(0, 60)]
-    assert whole.tallies["cell"].schedules == 60
+    assert whole.tallies["atomic-bytes"].seeds == [(0, 60)]
+    assert whole.tallies["atomic-bytes"].schedules == 60
     at_once = Summary(whole.sources)
-    play_all(at_once, ["cell"], 0, 60, 1, None, quiet)
+    play_all(at_once, ["atomic-bytes"], 0, 60, 1, None, quiet)
     assert plain(at_once) == plain(whole)
-    assert "| cell | 60 | 0 |" in table.read_text()
+    assert "| atomic-bytes | 60 | 0 |" in table.read_text()
 
 
 def test_a_report_of_other_protocols_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "report.json"
-    Summary("of something else", {"cell": Tally(seeds=[(0, 5)])}).save(file)
+    Summary("of something else", {"atomic-bytes": Tally(seeds=[(0, 5)])}).save(file)
     before = file.read_bytes()
     with pytest.raises(OtherSourcesError):
         Summary.load(file, Sources().digest())
     for option in ("--report", "--raise"):
-        assert main(["--primitive", "cell", "--schedules", "3", option, str(file)]) == 2
+        assert main(["--primitive", "atomic-bytes", "--schedules", "3", option, str(file)]) == 2
     assert "other protocols" in capsys.readouterr().err
     assert file.read_bytes() == before
 
@@ -226,7 +229,7 @@ def test_the_digest_changes_with_the_sources(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_aimed_schedules_fill_cells_that_chance_has_left() -> None:
+def test_aimed_schedules_fill_more_cells_than_random_ones() -> None:
     summary = Summary("x")
     play_all(summary, ["lock"], 0, 100, 1, None, quiet)
     places = {name: place for name, place in Sources().places().items() if summary.tallies["lock"].reached[name]}
@@ -240,11 +243,11 @@ def test_aimed_schedules_fill_cells_that_chance_has_left() -> None:
     assert summary.tallies["lock"].violated == 0
 
 
-def test_guided_campaign_ends_when_nothing_is_missing() -> None:
+def test_raising_ends_when_no_cell_is_missing() -> None:
     whole = Tally(reached=Counter({CREATE: 1}), seen={CREATE: 31}, cells={CREATE: Counter(dict.fromkeys(COUNTED, 100))})
     places = {CREATE: TOY.places()[CREATE]}
     raising = GuidedCampaign(Summary("x", {"pair": whole}), places, {"pair": COUNTED})
-    assert list(raising.pieces()) == []
+    assert list(raising.units()) == []
 
 
 @pytest.mark.parametrize(
@@ -256,7 +259,7 @@ def test_guided_campaign_ends_when_nothing_is_missing() -> None:
         ([(5, 10), (12, 20)], (7, 4), [(10, 12), (20, 22)]),
     ],
 )
-def test_seeds_that_were_not_run_are_found(
+def test_not_played_finds_the_next_seeds_that_were_not_played(
     played: list[tuple[int, int]], asked: tuple[int, int], found: list[tuple[int, int]]
 ) -> None:
     assert not_played(played, *asked) == found
@@ -266,9 +269,9 @@ def test_ranges_of_seeds_are_united() -> None:
     assert united([(5, 10), (0, 5), (20, 30), (25, 26)]) == [(0, 10), (20, 30)]
 
 
-def test_all_scenarios_advance_side_by_side() -> None:
-    pieces = list(fresh_pieces(Summary("x"), ["a", "b"], 0, 60))
-    assert [(piece.scenario, piece.first, piece.end) for piece in pieces] == [
+def test_scenarios_are_played_in_turn() -> None:
+    units = list(fresh_units(Summary("x"), ["a", "b"], 0, 60))
+    assert [(unit.scenario, unit.first, unit.end) for unit in units] == [
         ("a", 0, 50), ("b", 0, 50), ("a", 50, 60), ("b", 50, 60),
     ]  # fmt: skip
 
@@ -285,14 +288,14 @@ def is_there(pid: int) -> bool:
 
 
 def until(condition: Any) -> None:
-    """Wait, bounded only by the timeout of the test."""
+    """Poll, limited only by the timeout of the test."""
     while not condition():
         time.sleep(0.05)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
-def test_workers_end_with_their_parent(number: int, tmp_path: Path) -> None:
+def test_worker_processes_exit_when_the_parent_ends(number: int, tmp_path: Path) -> None:
     file = tmp_path / "report.json"
     command = [sys.executable, "-m", "simulation", "--jobs", "2", "--schedules", "100000"]
     parent = subprocess.Popen(

@@ -1,4 +1,4 @@
-"""Small protocols for the simulator's own tests: one correct lock, and incorrect ones with one bug
+"""Small protocols for the simulator's own tests: a correct lock, and incorrect variants with one bug
 each.
 """
 
@@ -61,7 +61,7 @@ async def remove(path: str, session_id: int) -> None:
 
 
 class Lock:
-    """The published recipe with a GUID, an owner check and a leader's proof; each may be left out."""
+    """The published recipe with a GUID, an owner check and a leader's proof; each can be left out."""
 
     def __init__(self, *, search: bool = True, relist: bool = True, owner: bool = True) -> None:
         self.search = search
@@ -88,7 +88,7 @@ class Lock:
             raise
 
     async def _create(self, guid: str, session_id: int) -> tuple[str, int] | None:
-        """Create the znode; return it and its session, which may be a later one than the known one."""
+        """Return the znode, and the session that owns it, which may be a later one than known before."""
         await ensure(DIRECTORY)
         try:
             created = await Create(f"{DIRECTORY}/{guid}-lock-", ephemeral=True, sequence=True)
@@ -117,15 +117,13 @@ class Lock:
             place = names.index(mine)
             if place == 0:
                 return await self._held(path, session_id, int(mine[-10:]))
-            await self._gone(f"{DIRECTORY}/{names[place - 1]}")
+            await self._wait_until_deleted(f"{DIRECTORY}/{names[place - 1]}")
             if not self.relist:
                 return await self._held(path, session_id, int(mine[-10:]))
         return None
 
     async def _held(self, path: str, session_id: int, token: int) -> Held | None:
-        """Return None if the lease ran out in between. The driver then deletes the znode, which is of
-        no use any more.
-        """
+        """Return None if the lease expired in the meantime: the driver then deletes the znode."""
         loss = Loss()
         await Hold(path, session_id, loss)
         if not await Proven(session_id):
@@ -134,7 +132,7 @@ class Lock:
             return None
         return Held(path, session_id, token, loss)
 
-    async def _gone(self, path: str) -> None:
+    async def _wait_until_deleted(self, path: str) -> None:
         watch = Watch()
         try:
             await GetData(path, watch)
@@ -143,7 +141,7 @@ class Lock:
         await Wait(watch)
 
     async def release(self, held: Held) -> None:
-        """Send the delete before anything can interrupt this."""
+        """Start the delete in the background, before anything can interrupt the release."""
         await Background(remove(held.path, held.session_id))
         await StopHolding(held.loss)
 
@@ -153,7 +151,7 @@ async def pause(seconds: float) -> None:
 
 
 async def use(world: Simulation, lock: Any, rounds: int) -> None:
-    """A thread that takes the lock several times, with the records that invariants.Exclusion needs."""
+    """Acquire the lock a few times, with the records that invariants.Exclusion needs."""
     for _ in range(rounds):
         held = await Run(lock.acquire())
         try:
@@ -166,7 +164,7 @@ async def use(world: Simulation, lock: Any, rounds: int) -> None:
 
 
 def contend(world: Simulation, lock: Any, processes: int = 3, rounds: int = 2) -> list[SimProcess]:
-    """Run this many processes that use the lock."""
+    """Let ``processes`` processes use the lock."""
     made = [world.process(name) for name in "abcdefgh"[:processes]]
     for process in made:
         process.spawn(use(world, lock, rounds))

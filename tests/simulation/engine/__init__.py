@@ -1,5 +1,5 @@
-"""Simulation: protocols against the embedded server's own engine, in one thread, with a virtual clock
-and injected faults.
+"""Simulator: runs protocols against the embedded server's engine in one thread, with a virtual clock
+and faults.
 
 Everything follows from a seed. See docs/simulation.md; ``PYTHONPATH=tests python -m simulation``
 runs the scenarios of distsync's own protocols.

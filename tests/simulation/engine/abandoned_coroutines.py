@@ -1,7 +1,8 @@
-"""Disposal of coroutines whose process was killed, without running their ``finally`` blocks' effects.
+"""How to discard a suspended coroutine without any effect.
 
-A killed process runs no ``finally`` block. Python runs them when it closes a coroutine, so each
-await in them is refused, and background work that they request is not started.
+A killed process runs no finally block, but Python runs them when it closes a coroutine. So a
+coroutine is closed while nothing is recorded: each await in its finally blocks is refused, and
+background work that they request is not started.
 """
 
 from __future__ import annotations
@@ -10,13 +11,13 @@ import inspect
 from collections.abc import Coroutine
 from typing import Any
 
-#: Number of refused awaits after which a coroutine is kept forever instead.
+#: A coroutine that still awaits after this number of refusals is kept alive forever instead.
 MAX_REFUSALS = 100
 
 
 class TaskAbandoned(BaseException):
-    """Thrown into coroutines of killed processes. (GeneratorExit would close what they await out of
-    our control.)
+    """Thrown into abandoned coroutines. (GeneratorExit would also close what they await, unseen by
+    us.)
     """
 
 
@@ -24,7 +25,7 @@ _GENERATION_STATES: list[Coroutine[Any, Any, Any]] = []
 
 
 def abandon(coroutine: Coroutine[Any, Any, Any]) -> None:
-    """Close the coroutine, however often it awaits on its way out."""
+    """End the coroutine, however often it awaits during its exit."""
     if inspect.getcoroutinestate(coroutine) != inspect.CORO_SUSPENDED:
         coroutine.close()
         return

@@ -1,8 +1,8 @@
-"""Places: where protocols await, found in their sources, and at which of them a thread is.
+"""Places: the awaits in the sources of protocols, and where a thread is among them.
 
 A place is a file and a line (``locks/lock:89``); two awaits in one line are one place. An await
-that names its step is a *step* (``await Create(...)``, ``await read(GetData(...))``), any other a
-*call*.
+that names its request is a *step* (``await Create(...)``, ``await read(GetData(...))``), any other
+a *call*.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 FOLDER = Path(distsync._protocols.__file__).parent
 
-#: Names of steps.
+#: Names by which a protocol awaits a step.
 STEPS = {
     name: kind
     for name, kind in vars(steps).items()
@@ -50,14 +50,14 @@ class Sources:
         return sorted(self.folder.rglob("*.py"))
 
     def digest(self) -> str:
-        """Digest that differs whenever a protocol differs."""
+        """Return a hash that changes whenever a protocol does."""
         digest = hashlib.sha256()
         for file in self.files():
             digest.update(_name(file, self.folder).encode() + b"\0" + file.read_bytes() + b"\0")
         return digest.hexdigest()
 
     def places(self) -> dict[str, Place]:
-        """All places by name, in the order of the files."""
+        """Return all places by name, in the order of the files."""
         found: dict[str, Place] = {}
         for file in self.files():
             _collect(ast.parse(file.read_text("utf-8")), _name(file, self.folder), "", found)
@@ -65,7 +65,7 @@ class Sources:
 
 
 def _name(file: Path, folder: Path | str) -> str:
-    """Return the path below the folder: names are unique only within a folder."""
+    """Return the path below the folder, because two folders may have files of the same name."""
     return file.relative_to(folder).with_suffix("").as_posix()
 
 
@@ -83,8 +83,8 @@ def _collect(node: ast.AST, file: str, function: str, found: dict[str, Place]) -
 
 
 def _awaits_a_step(node: ast.Await) -> bool:
-    """Return whether an await names the class of a step, directly or as an argument of a helper like
-    ``read``, or is a bare name, which may be one.
+    """Return whether the await names the class of a step, by itself or for a helper such as ``read``,
+    or is a bare name, which may be one.
     """
     return isinstance(node.value, ast.Name) or any(map(_is_step, ast.walk(node)))
 
@@ -95,11 +95,11 @@ def _is_step(node: ast.AST) -> bool:
 
 
 class Locator:
-    """Finds the places of threads from the frames of their coroutines."""
+    """Finds where threads are, by the frames of their coroutines."""
 
     def __init__(self, folder: Path = FOLDER) -> None:
         self._folder = str(folder)
-        #: By code and instruction; the code is referenced so that its id stays unique.
+        #: By code and instruction; the code is kept alive, so that its id is not reused.
         self._known: dict[int, tuple[CodeType, dict[int, str | None]]] = {}
 
     def of(self, task: Task) -> list[str]:
@@ -121,7 +121,7 @@ class Locator:
         return places
 
     def learn(self, code: CodeType, frame: Any) -> str | None:
-        """Return the place of this frame, if it is one, and keep a reference to its code."""
+        """Return the place of this frame of the code, if any; keeps the code alive."""
         file = Path(code.co_filename)
         inside = file.is_relative_to(self._folder) and frame.f_lasti >= 0
         place = f"{_name(file, self._folder)}:{frame.f_lineno}" if inside else None
@@ -130,5 +130,5 @@ class Locator:
 
 
 def in_order(names: Mapping[str, Any] | set[str]) -> list[str]:
-    """Sort names of places by file and line."""
+    """Return names of places ordered by file and line."""
     return sorted(names, key=lambda name: (name.rpartition(":")[0], int(name.rpartition(":")[2])))

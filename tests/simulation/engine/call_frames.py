@@ -1,6 +1,7 @@
-"""Calls of a task: each has a deadline, the nodes it created, and outstanding requests.
+"""Calls of a task: each has a deadline, a record of the znodes that it created, and requests in
+progress.
 
-The deadlines and created nodes are those of distsync._client, as in the blocking driver. The
+Deadlines and the record are those of distsync._client, which the blocking driver uses as well. The
 answers to one Together arrive in the order of its requests, because a session answers in order.
 """
 
@@ -18,20 +19,20 @@ if TYPE_CHECKING:
     from simulation.engine.session import Submission
     from simulation.engine.task import Task
 
-#: Requests that the list of created nodes records.
+#: Steps that are recorded in ``created_nodes``.
 TRACKED = frozenset({steps.Create, steps.Multi, steps.Delete})
 
 CLEAN_UP_MS = round(CLEAN_UP_S * 1000)
 #: Minimum time for a first connection, whatever the timeout of the call.
 FIRST_CONNECTION_MS = 1_000
 
-#: Time in which any runnable thread has had its turn, in any schedule.
+#: Time within which any thread that can run has run, however the schedule chooses.
 TURN_MS = 200
 
 
 @dataclass(frozen=True)
 class Run(steps.Step[Any]):
-    """One call of a public object: run ``protocol`` with a deadline of its own. For bodies of tasks,
+    """A call of a public object: drive ``protocol`` with a deadline of its own. For bodies of tasks,
     not for protocols.
     """
 
@@ -40,7 +41,7 @@ class Run(steps.Step[Any]):
 
 
 class Frame:
-    """One call: its coroutine, its deadline, the ephemerals it created, and what it holds."""
+    """A call: its coroutine, its deadline, the ephemeral znodes that it created, and its holds."""
 
     __slots__ = (
         "began_ms", "cleaning", "coroutine", "deadline_ms", "due_ms", "excused_ms", "grace_ms", "interrupted_at",
@@ -51,10 +52,10 @@ class Frame:
         self.coroutine = coroutine
         self.deadline_ms = None if timeout is None else now_ms + max(0, round(timeout * 1000))
         self.due_ms = self.deadline_ms
-        """When it is to be over; another one after an interrupt."""
+        """When the call has to end; changes after an interrupt."""
         self.began_ms = now_ms
         self.excused_ms = 0
-        """For how long of it its thread had no CPU, or was in a function of the user's."""
+        """For how long its thread got no CPU time, or was in a user function."""
         self.grace_ms = round(grace_of(timeout) * 1000)
         self.most_late_ms = max(self.grace_ms, FIRST_CONNECTION_MS if first else 0) + TURN_MS
         self.created_nodes = CreatedNodes()
@@ -62,23 +63,27 @@ class Frame:
         self.interrupted_at: int | None = None
 
     def late_ms(self, now_ms: int) -> int | None:
-        """Return by how much the call exceeds its maximum duration, if at all."""
+        """Return by how much the call, which has ended, exceeds what is allowed, or None."""
         if self.due_ms is None:
             return None
         late_ms = now_ms - self.due_ms - self.excused_ms
         return late_ms if late_ms > self.most_late_ms else None
 
-    def clean_up_from(self, now_ms: int, anew: bool) -> None:
-        """Give the call time for its clean-up after an exception, more of it only if it is ``anew``."""
+    def clean_up_from(self, now_ms: int, extend: bool) -> None:
+        """Give the call time to clean up, after an exception was thrown into it; more than once only
+        with ``extend``.
+        """
         if self.interrupted_at is None:
             self.interrupted_at = len(self.created_nodes.holds)
-        if anew or not self.cleaning:
+        if extend or not self.cleaning:
             self.cleaning = True
             self.deadline_ms = now_ms + CLEAN_UP_MS
 
-    def kept(self, error: BaseException) -> list[steps.Hold]:
-        """Return the holds that outlive the call, which ended with ``error``: after an interrupt,
-        those acquired in its clean-up, as a Condition re-acquires its lock.
+    def outliving(self, error: BaseException) -> list[steps.Hold]:
+        """Return the holds that outlive the call, which ended with ``error``.
+
+        After an interrupt, these are the ones taken during clean-up, as by a Condition that
+        re-acquires its lock.
         """
         if self.interrupted_at is not None:
             return self.created_nodes.holds[self.interrupted_at :]
@@ -86,7 +91,7 @@ class Frame:
 
 
 class Asked:
-    """Outstanding requests, whose answers arrive together."""
+    """Requests in progress whose answers are returned together."""
 
     __slots__ = ("answers", "frame", "missing", "session", "single", "submissions", "task")
 
@@ -105,7 +110,7 @@ class Asked:
         self.submissions.append(self.session.submit(request, self._answered))
 
     def abandon(self) -> None:
-        """Ignore the answers."""
+        """Discard the answers."""
         self.missing = 0
         self.session.withdraw(self.submissions)
 

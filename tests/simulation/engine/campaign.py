@@ -1,6 +1,6 @@
-"""Campaigns: many schedules of many scenarios, in several processes, tallied in a file.
+"""Campaigns: many schedules of many scenarios, in several processes, with results in a file.
 
-The file is written every few seconds and at the end, even if that is Ctrl-C or an error.
+The file is written every few seconds and at the end, also after Ctrl-C or an error.
 """
 
 from __future__ import annotations
@@ -16,39 +16,39 @@ from simulation.engine.coverage_report import cells_of
 from simulation.engine.guided_campaign import GuidedCampaign
 from simulation.engine.process_pool import each_done
 from simulation.engine.results import Summary, Tally, not_played
-from simulation.engine.work_units import WorkUnit, work_off
+from simulation.engine.work_units import WorkUnit, play_unit
 from simulation.scenarios import SCENARIOS
 
-#: Number of schedules in a unit of work.
-PIECE = 50
+#: Schedules in a unit of work.
+UNIT_SIZE = 50
 SAVE_S = 20.0
 
 Tell = Callable[[str], object]
 
 
-def fresh_pieces(summary: Summary, names: Sequence[str], first: int, count: int) -> Iterator[WorkUnit]:
-    """Yield ``count`` new seeds of each scenario, all scenarios side by side."""
+def fresh_units(summary: Summary, names: Sequence[str], first: int, count: int) -> Iterator[WorkUnit]:
+    """Yield ``count`` seeds of each scenario that were not played yet, with the scenarios in turn."""
     queues = [
         [
-            WorkUnit(name, seed, min(seed + PIECE, end))
+            WorkUnit(name, seed, min(seed + UNIT_SIZE, end))
             for begin, end in not_played(summary.tallies.get(name, Tally()).seeds, first, count)
-            for seed in range(begin, end, PIECE)
+            for seed in range(begin, end, UNIT_SIZE)
         ]
         for name in names
     ]
     for row in itertools.zip_longest(*queues):
-        yield from (piece for piece in row if piece is not None)
+        yield from (unit for unit in row if unit is not None)
 
 
 def play_all(
     summary: Summary, names: Sequence[str], first: int, count: int, jobs: int, file: Path | None, tell: Tell = print
 ) -> None:
-    """Add this many schedules of each scenario."""
+    """Play ``count`` schedules of each scenario, and add the results."""
     saver = PeriodicSaver(summary, file, tell)
     try:
-        with closing(each_done(jobs, work_off, fresh_pieces(summary, names, first, count))) as done:
-            for piece, tally in done:
-                summary.add(piece.scenario, tally)
+        with closing(each_done(jobs, play_unit, fresh_units(summary, names, first, count))) as done:
+            for unit, tally in done:
+                summary.add(unit.scenario, tally)
                 saver.now_and_then(tally.schedules)
     finally:
         saver.save()
@@ -57,20 +57,22 @@ def play_all(
 def raise_all(
     summary: Summary, names: Sequence[str], schedules: int, jobs: int, file: Path | None, tell: Tell = print
 ) -> None:
-    """Add aimed schedules, up to a maximum, until each fault has hit each place often enough."""
+    """Play at most ``schedules`` aimed schedules, until each fault has hit each place often enough,
+    and add the results.
+    """
     places = Sources().places()
     raising = GuidedCampaign(
-        summary, places, {name: (*SCENARIOS[name].kinds, *SCENARIOS[name].besides) for name in names}
+        summary, places, {name: (*SCENARIOS[name].kinds, *SCENARIOS[name].later_kinds) for name in names}
     )
     saver = PeriodicSaver(
         summary, file, tell, lambda: f", {cells_of(places.values(), raising.whole).missing} cells missing"
     )
     played = 0
-    pieces = itertools.takewhile(lambda piece: played < schedules, raising.pieces())
+    units = itertools.takewhile(lambda unit: played < schedules, raising.units())
     try:
-        with closing(each_done(jobs, work_off, pieces)) as done:
-            for piece, tally in done:
-                raising.added(piece, tally)
+        with closing(each_done(jobs, play_unit, units)) as done:
+            for unit, tally in done:
+                raising.added(unit, tally)
                 played += tally.schedules
                 saver.now_and_then(tally.schedules)
     finally:
@@ -78,7 +80,7 @@ def raise_all(
 
 
 class PeriodicSaver:
-    """Writes the file now and then, and reports progress."""
+    """Writes the file periodically, and reports progress."""
 
     def __init__(self, summary: Summary, file: Path | None, tell: Tell, more: Callable[[], str] = lambda: "") -> None:
         self.summary = summary
@@ -89,7 +91,7 @@ class PeriodicSaver:
         self.played = 0
 
     def now_and_then(self, schedules: int) -> None:
-        """Count more schedules."""
+        """Count schedules, and save if it is time."""
         self.played += schedules
         if time.monotonic() - self.saved > SAVE_S:
             self.save()

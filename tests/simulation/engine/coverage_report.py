@@ -1,6 +1,6 @@
-"""The report: tables in Markdown.
+"""The report as tables in Markdown.
 
-It leaves nothing out: impossible combinations are listed by name with the reason.
+It leaves nothing out: impossible cells are listed with the reason.
 """
 
 from __future__ import annotations
@@ -13,24 +13,24 @@ from simulation.engine.fault_coverage import COUNTED, OF_A_REQUEST, possible
 from simulation.engine.results import Summary, Tally
 from simulation.engine.work_units import again
 
-#: Minimum number of times that each fault hits each step.
+#: How often each fault should hit each place.
 ENOUGH = 100
 
 
 @dataclass
 class CoverageMatrix:
-    """Places times faults. A cell is the name of a place, and a kind."""
+    """Places by faults. A cell is the name of a place and a kind."""
 
     enough: list[tuple[str, str]] = field(default_factory=list)
     few: list[tuple[str, str]] = field(default_factory=list)
     none: list[tuple[str, str]] = field(default_factory=list)
     impossible: list[tuple[str, str]] = field(default_factory=list)
     unreached: list[str] = field(default_factory=list)
-    """Places that no schedule came to: all their cells are missing."""
+    """Places that no schedule reached; all their cells are missing."""
 
     @property
     def missing(self) -> int:
-        """Return the cells that are still to be filled, as far as known."""
+        """The number of cells that are still to be filled, as far as known."""
         return len(self.few) + len(self.none) + len(self.unreached) * len(COUNTED)
 
 
@@ -52,16 +52,16 @@ def cells_of(places: Iterable[Place], whole: Tally) -> CoverageMatrix:
 
 
 def why_not(kind: str, seen: int) -> str:
-    """Return why a fault cannot hit a place with these observations."""
+    """Return why a fault is impossible at a place with these observations."""
     if kind in OF_A_REQUEST:
-        return "no request under way"
+        return "no request in progress"
     if kind == "interrupt":
-        return "only work in the background"
+        return "only background work"
     if kind == "deadline":
-        return "no call with a deadline came there"
+        return "no call with a deadline was there"
     if kind == "intruder":
         return "no process there had an ephemeral"
-    return "answered at once, or waits for a connection"
+    return "answered immediately, or waits for a connection"
 
 
 def markdown(summary: Summary, places: Mapping[str, Place]) -> str:
@@ -83,7 +83,7 @@ def _lines(summary: Summary, places: Mapping[str, Place]) -> Iterable[str]:
 
 
 def _by_fault(summary: Summary) -> Iterable[str]:
-    yield "## Schedules by primitive and fault that struck"
+    yield "## Schedules by primitive and injected fault"
     yield ""
     yield from _row("primitive", "schedules", "violations", "none", *COUNTED)
     yield from _row(*["---"] * (len(COUNTED) + 4))
@@ -114,7 +114,7 @@ def _coverage(title: str, chosen: list[Place], whole: Tally, places: Mapping[str
     yield ""
     yield f"{len(chosen)} {title.lower()}, {len(cells.unreached)} of them reached by no schedule. Cells: "
     yield f"{len(cells.enough)} struck at least {ENOUGH} times, {len(cells.few)} less often, {len(cells.none)} never, "
-    yield f"{len(cells.impossible)} cannot be."
+    yield f"{len(cells.impossible)} are impossible."
     yield ""
     yield "### Reached by no schedule"
     yield ""
@@ -124,7 +124,7 @@ def _coverage(title: str, chosen: list[Place], whole: Tally, places: Mapping[str
     yield f"### Struck less than {ENOUGH} times"
     yield ""
     yield from _by_place([*cells.few, *cells.none], whole)
-    yield "### Cannot be"
+    yield "### Impossible"
     yield ""
     reasons: dict[str, dict[str, list[str]]] = {}
     for name, kind in cells.impossible:

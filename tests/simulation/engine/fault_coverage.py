@@ -1,9 +1,9 @@
-"""Coverage: which places of protocols were reached, and which faults hit there.
+"""Coverage: which places of protocols were reached, and which faults hit them.
 
-It watches a world without changing it. A fault counts at a place if a thread was there when it hit:
-a lost request or reply at the place that had sent it; a fault of one thread where that thread was;
-a fault of a process where any of its threads was. The thread is at the step that it awaits, and in
-all calls around it.
+Coverage watches a world without changing it. A fault counts at a place if a thread was there when
+it was injected: a lost request or reply at the place that had sent it, a fault of a thread where
+that thread was, a fault of a process where any of its threads was. A thread is in the step that it
+awaits, and in all calls around it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from types import CodeType, CoroutineType
 from typing import TYPE_CHECKING, Any
 
 from simulation.engine.await_points import Locator
-from simulation.engine.faults import AT_STEP, BESIDES, KINDS, Placed
+from simulation.engine.faults import AT_STEP, KINDS, LATER_KINDS, Placed
 from simulation.scenarios.common import OBSERVER
 
 from distsync._protocols import steps
@@ -24,26 +24,26 @@ if TYPE_CHECKING:
     from simulation.engine.process import SimProcess
     from simulation.engine.task import Task
 
-#: All kinds of faults that are counted.
-COUNTED = (*KINDS, "lag", *BESIDES)
+#: The kinds that are counted.
+COUNTED = (*KINDS, "lag", *LATER_KINDS)
 
-#: Faults of the request itself, and of one thread. All others hit the process, an outage all
-#: processes.
+#: Faults of a request, and faults of a thread. All others are faults of a process, and an outage
+#: one of all processes.
 OF_A_REQUEST = ("lost_request", "lost_reply")
 OF_A_THREAD = ("interrupt", "deadline", "stall")
 
-#: Number of remembered seeds per place that reach it.
-REMEMBERED = 12
+#: Maximum number of seeds to remember for each place that they reach.
+MAX_SEEDS = 12
 
 
-#: Observations at a place, in any schedule, as bits: an outstanding request; a wait while
-#: connected; a user's thread, which Ctrl-C may hit (not background work); a deadline of the call;
-#: an ephemeral of the process.
+#: Observations at a place in any schedule, as bits: a request in progress, a wait while
+#: connected, a user's thread, which Ctrl-C may hit (not background work), a call with a deadline,
+#: an ephemeral znode of the process.
 REQUEST, WAIT, CALLER, DEADLINE, VICTIM = 1, 2, 4, 8, 16
 
 
 def possible(kind: str, seen: int) -> bool:
-    """Return whether this fault can hit at a place with these observations."""
+    """Return whether this fault is possible at a place with these observations."""
     if kind in OF_A_REQUEST:
         return bool(seen & REQUEST)
     if kind in ("interrupt", "stall"):
@@ -58,7 +58,7 @@ def possible(kind: str, seen: int) -> bool:
 
 
 class CoverageEntry:
-    """Knowledge of one place: how often it was reached, the observations, and seeds that reach it."""
+    """One place: how often it was reached, what was observed there, and seeds that reach it."""
 
     __slots__ = ("last", "reached", "seeds", "seen")
 
@@ -70,20 +70,20 @@ class CoverageEntry:
 
 
 class Coverage:
-    """Coverage of any number of schedules, one after the other."""
+    """Coverage of any number of schedules, one after another."""
 
     def __init__(self, locator: Locator) -> None:
         self.locator = locator
         self.spots: dict[str, CoverageEntry] = {}
-        #: The same by code and instruction (see Locator, which references the code), for fast
-        #: access at every step.
+        #: The same by code and instruction (see Locator, which keeps the code alive), because it is
+        #: looked up at every step.
         self._spots_at: dict[int, dict[int, CoverageEntry | None]] = {}
         self.cells: Counter[tuple[str, str]] = Counter()
         self.seed: tuple[int, float] | None = None
-        """The seed and the fault factor of the current schedule, if worth remembering."""
+        """The current seed and its fault factor, if it is worth remembering."""
 
     def performs(self, task: Task) -> None:
-        """Note that a thread awaits a step. A process spared by all faults does not count."""
+        """Record a step that a thread has awaited. Threads that are exempt from faults do not count."""
         process = task.process
         if process.name == OBSERVER:
             return
@@ -113,7 +113,7 @@ class Coverage:
 
     def _remember(self, spot: CoverageEntry) -> None:
         spot.last = self.seed
-        if len(spot.seeds) < REMEMBERED and self.seed is not None:
+        if len(spot.seeds) < MAX_SEEDS and self.seed is not None:
             spot.seeds.append(self.seed)
 
     def _seen(self, task: Task, process: SimProcess) -> int:
@@ -128,7 +128,7 @@ class Coverage:
         return seen
 
     def strikes(self, kind: str, process: SimProcess, at: Any) -> None:
-        """Note that a fault hits now: a step or a thread of this process, or the process (None)."""
+        """Count a fault of a step or a thread of this process, or of the process (None)."""
         if process.name == OBSERVER:
             return
         tasks: Iterable[Task]
@@ -151,7 +151,7 @@ class Coverage:
 
 
 def has_deadline(task: Task) -> bool:
-    """Return whether a deadline could hit it."""
+    """Return whether a deadline fault can hit the task."""
     return bool(task.stack) and task.stack[-1].deadline_ms is not None and task.process.session.ever_connected
 
 

@@ -1,8 +1,8 @@
-"""Targeting: inject a fault where one is wanted, at the moment when a thread is there.
+"""Aims: injects a wanted fault at the moment when a thread is at the place.
 
-The result is as if the fault had been placed there with ``Exactly``: the world's own generator is
-not used, so a schedule with the same faults placed is the same schedule. Rarely reached places come
-first.
+It returns the fault to inject at an opportunity as if it had been placed there with ``Exactly``,
+which is how the schedule is repeated: it does not use the world's generator, so a schedule with the
+same faults placed is the same schedule. Places that are rarely reached come first.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from simulation.engine.process import SimProcess
     from simulation.engine.task import Task
 
-#: Maximum number of aimed faults in one schedule. Others hit by chance in addition.
+#: Maximum number of aimed faults per schedule. Random faults are injected as well.
 MAX_AIMED = 3
 
 
 class FaultTargeting(Coverage):
-    """``wanted``: the kinds that are wanted at each place; ``often``: how often a schedule reaches a
+    """``wanted``: the kinds that are wanted at each place. ``often``: how often a schedule reaches a
     place.
     """
 
@@ -36,13 +36,15 @@ class FaultTargeting(Coverage):
         self.begin(0, 0)
 
     def begin(self, seed: int, salt: int, only: str | None = None) -> None:
-        """Begin a schedule: aim at all that is wanted, the first fault at one place ``only``."""
+        """Begin a schedule. Faults are aimed at everything that is wanted, the first of them at the
+        place ``only``.
+        """
         self.rng = random.Random(f"{seed} {salt}")
         self.salt = salt
         self.only = only
         self.left = self.rng.randint(1, MAX_AIMED)
         self.aimed: list[int] = []
-        """Which of the faults that struck were aimed."""
+        """The indices of the injected faults that were aimed."""
 
     def target(self, kinds: tuple[str, ...], process: SimProcess, at: Any) -> Placed | None:
         """Return the fault to inject at this opportunity, if one is wanted here."""
@@ -62,7 +64,9 @@ class FaultTargeting(Coverage):
         return kind, self._delay_ms(kind, process.session.timeout_ms), salt
 
     def _delay_ms(self, kind: str, timeout_ms: int) -> int:
-        """Return the delay, mostly 0, or the duration of a lasting fault."""
+        """Return the delay, mostly 0, so that the fault hits its target, or the duration of a fault
+        that lasts.
+        """
         lasts = {"outage": OUTAGES, "stall": STALLS}.get(kind)
         if lasts:
             return round(self.rng.choice(lasts) * timeout_ms)

@@ -1,7 +1,8 @@
 """Faults: what may go wrong, how often, and exactly where.
 
-A fault hits at an opportunity: a request that the server reads, a step that a task awaits, an event
-that a client receives. Opportunities are counted per process, so that each can be named.
+A fault is injected at an opportunity: a request that the server reads, a step that a task awaits,
+or an event that a client receives. Opportunities are counted per process, so that each one can be
+named.
 """
 
 from __future__ import annotations
@@ -23,26 +24,26 @@ AT_REQUEST = (*FREQUENT, "lag", "outage", "ghost")
 AT_STEP = ("kill", "pause", "interrupt", "deadline", "intruder", "stall")
 AT_EVENT = ("late_event",)
 KINDS = (*FREQUENT, "kill", "pause", "interrupt", "deadline", "intruder", *AT_EVENT)
-BESIDES = ("outage", "stall", "ghost")
+LATER_KINDS = ("outage", "stall", "ghost")
 
-#: Duration of an outage, and of a stall, in session timeouts.
+#: Durations of outages and stalls, in session timeouts.
 OUTAGES = (0.01, 0.3, 0.7, 1.0, 1.2, 2.5, 6.0)
 STALLS = (0.01, 0.1, 0.5, 0.9, 1.2, 2.5)
 
-#: The kind, its delay if given, and the salt (see Exactly).
+#: The kind, its delay or duration if given, and the salt (see Exactly).
 Placed = tuple[str, "int | None", int]
 
-#: Possible delays in ms of a fault at a step: most are 0, some hit in the middle of a long wait.
+#: Delays of a fault at a step (ms): mostly none, sometimes into the middle of a long wait.
 DELAYS_MS = (0, 0, 0, 0, 1, 2, 5, 20, 100, 700)
 
 
 class Exactly(NamedTuple):
-    """``kind`` hits at the ``nth`` (from 1) opportunity of its group in ``process``, ``delay_ms``
+    """Inject ``kind`` at the ``nth`` (from 1) opportunity of its group in ``process``, ``delay_ms``
     later.
 
     For a cut, an outage, a stall and a slow answer, ``delay_ms`` is the duration. What follows
-    depends on the seed, and on ``salt`` if that is not 0: one seed gives many schedules that are
-    the same up to the fault.
+    depends on the seed, and on ``salt`` unless it is 0: one seed gives many schedules that are
+    equal up to the fault.
     """
 
     kind: str
@@ -54,10 +55,11 @@ class Exactly(NamedTuple):
 
 @dataclass(frozen=True)
 class Faults:
-    """The probability of each kind at each of its opportunities, and the maximum number ``most`` of
-    each kind in a schedule.
+    """The probability of each kind at each of its opportunities, and the maximum (``most``) of each
+    kind per schedule.
 
-    ``spare`` names processes without faults; ``victims(path)`` returns what an intruder may delete.
+    ``spare`` names processes that are exempt; ``victims(path)`` tells which znodes an intruder may
+    delete.
     """
 
     lost_request: float = 0.0
@@ -65,35 +67,35 @@ class Faults:
     lost_reply: float = 0.0
     """A request is executed, its reply is lost, and the connection breaks."""
     cut: float = 0.0
-    """The connection breaks with messages under way; the client comes back at once or after a while."""
+    """The connection breaks with messages in transit; the client reconnects at once or after a while.
+    """
     expire_away: float = 0.0
     """The client is cut off until its session has expired."""
     expire_live: float = 0.0
-    """An administrator ends the session under a live connection."""
+    """An administrator ends the session of a live connection."""
     slow: float = 0.0
-    """Everything from the server to this client is delayed."""
+    """Everything from the server to this client arrives late."""
     lag: float = 0.0
-    """The connection breaks, and the next one leads to a server that lags for a while."""
+    """The connection breaks, and the next one is to a server that lags for a while."""
     outage: float = 0.0
-    """All servers are unavailable for a while; then each session has its whole timeout again."""
+    """All servers are unreachable for a while; then each session has its whole timeout again."""
     ghost: float = 0.0
-    """The client is notified that its session has ended, by a leader that fails before this is
-    committed: the znodes of that session stay until it times out, next to those of the next one.
+    """The client learns that its session has ended, from a leader that fails before that is written.
+
+    The znodes of that session exist until it times out, beside those of the next one.
     """
     kill: float = 0.0
-    """The process is killed, without running a finally block."""
+    """The process is killed; no finally block runs."""
     pause: float = 0.0
-    """The process is stopped for longer than its session time-out, or for a moment."""
+    """The process is suspended for longer than its session timeout, or for a moment."""
     stall: float = 0.0
-    """This task gets no CPU for a while; its process, including other tasks and the keep-alive,
-    continues.
-    """
+    """This task gets no CPU time for a while; the other tasks of its process and the keeper run."""
     interrupt: float = 0.0
     """Ctrl-C in this task."""
     deadline: float = 0.0
-    """The deadline of this call passes now (a call without one has none)."""
+    """The deadline of this call, if it has one, is now."""
     intruder: float = 0.0
-    """Another client deletes an ephemeral znode."""
+    """Another client deletes an ephemeral znode of any process."""
     late_event: float = 0.0
     """The watch callbacks of this client run late."""
     most: int = 1
@@ -115,7 +117,7 @@ class Faults:
 
 
 class Group:
-    """The kinds that hit at one sort of opportunity."""
+    """The kinds that are injected at one sort of opportunity."""
 
     def __init__(self, injector: Injector, kinds: tuple[str, ...]) -> None:
         self.injector = injector
@@ -132,14 +134,14 @@ class Group:
         self.gap = self._draw()
 
     def _draw(self) -> float:
-        """Return the number of opportunities until one of the kinds hits."""
+        """Draw the number of opportunities until the next fault."""
         total = sum(self.plan.chance(kind) for kind in self.left)
         if not total:
             return math.inf
         return 1 + int(math.log(1.0 - self.injector.world.rng.random()) / math.log(1.0 - min(total, 0.999)))
 
     def inject(self, process: str, aimed: Placed | None = None) -> Placed | None:
-        """Return the fault to inject at this opportunity, and its delay if given."""
+        """Return the fault to inject at this opportunity, if any."""
         nth = self.counted[process] = self.counted.get(process, 0) + 1
         if self.exactly:
             aimed = self.exactly.get((process, nth)) or aimed
@@ -158,8 +160,8 @@ class Group:
 
 
 class Watcher(Protocol):
-    """Observes a world, and may place faults as ``Exactly`` does (see fault_coverage.py,
-    fault_targeting.py).
+    """An observer of the schedule, which may also place faults as ``Exactly`` does (see
+    fault_coverage.py, fault_targeting.py).
     """
 
     def performs(self, task: Task) -> None: ...
@@ -170,14 +172,14 @@ class Watcher(Protocol):
 
 
 class Injector:
-    """Injects faults according to the plan, and records them."""
+    """Injects faults as planned, and records them."""
 
     def __init__(self, world: Simulation, plan: Faults) -> None:
         self.world = world
         self.plan = plan
         self.injected: list[Exactly] = []
         self.last_ms = 0
-        """When the last fault struck, or will strike."""
+        """When the last fault was, or will be, injected."""
         self.watcher: Watcher | None = None
         self._aims = False
         self._requests = Group(self, AT_REQUEST)
@@ -185,14 +187,14 @@ class Injector:
         self._events = Group(self, AT_EVENT)
 
     def watch(self, watcher: Watcher, aims: bool) -> None:
-        """Let ``watcher`` observe; if it ``aims``, it is asked at each opportunity for a fault."""
+        """Attach ``watcher``; if it ``aims``, it is asked at each opportunity which fault to inject."""
         self.watcher, self._aims = watcher, aims
         if aims:
             for group in (self._requests, self._steps, self._events):
                 group.idle = False
 
     def at_request(self, process: SimProcess, step: Any) -> tuple[str, int | None] | None:
-        """Return the fault, and its duration if given, for a request that the server reads."""
+        """Return the fault for a request that the server reads, if any, and its duration if given."""
         if self._requests.idle:
             return None
         struck = self._strike(self._requests, process, step)
@@ -209,7 +211,7 @@ class Injector:
         return round(self.world.rng.choice(timeouts) * process.session.timeout_ms)
 
     def at_step(self, task: Task) -> None:
-        """A task awaits a step."""
+        """Inject a fault, if any, at a step that a task has awaited."""
         if self.watcher is not None:
             self.watcher.performs(task)
         if self._steps.idle or task.background:
@@ -231,12 +233,12 @@ class Injector:
             self._strike_task(kind, task)
 
     def _strike_task(self, kind: str, task: Task) -> None:
-        if kind != "intruder":  # it reports itself what it hits
+        if kind != "intruder":  # the intruder reports its victim itself
             self._notify(kind, task.process, task)
         STRIKES[kind](self.world, task)
 
     def at_event(self, process: SimProcess) -> None:
-        """A client has received an event."""
+        """Delay the event that a client has received, if a fault is due."""
         if self._events.idle:
             return
         struck = self._strike(self._events, process, None)
@@ -258,7 +260,7 @@ class Injector:
             self.watcher.strikes(kind, process, at)
 
     def intrudes(self, owner: int) -> None:
-        """Delete a znode of this session as another client."""
+        """Notify the watcher that a znode of this session was deleted externally."""
         for process in self.world.processes.values():
             if process.session.session_id == owner:
                 self._notify("intruder", process, None)

@@ -1,9 +1,9 @@
-"""Guidance: the schedules to run next so that each fault hits each place often enough.
+"""Guided campaigns: which schedules to play next, so that each fault hits each place often enough.
 
-It proceeds in rounds. In each round, scenarios whose places lack something get schedules with new
-seeds and faults aimed at all that is missing; a place that few schedules reach gets seeds that
-reach it, with different continuations; and where a place was never reached, faults are more
-frequent. What brought nothing is left out for some rounds.
+In each round, scenarios whose places have missing cells get schedules with fresh seeds and faults
+aimed at all missing cells. A place that few schedules reach gets seeds that do, each with several
+continuations. If a place was never reached, faults are made more likely. What gained nothing is
+skipped for some rounds.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from simulation.engine.fault_coverage import possible
 from simulation.engine.results import Summary, Tally
 from simulation.engine.work_units import TargetedRun, WorkUnit
 
-#: Number of schedules in a unit of work.
+#: Schedules in a unit of work.
 AT_ALL, AT_ONE = 40, 24
-#: A place is rare in a scenario if fewer schedules than this fraction reach it.
+#: A place is rare in a scenario if fewer schedules than this share reach it.
 RARE = 0.3
-#: Factor for the frequency of faults where something was never reached, and now and then elsewhere.
+#: Factor for the probability of faults where a place was never reached, and occasionally elsewhere.
 FIERCE = 4.0
 
 
 @dataclass
 class Backoff:
-    """How long something that brings nothing is left out."""
+    """For how many rounds something that gains nothing is skipped."""
 
     rest: int = 0
     waits: int = 0
@@ -43,18 +43,18 @@ class Backoff:
 
 @dataclass
 class GuidedCampaign:
-    """What to run in addition to ``summary``. ``whole`` is the sum of all scenarios, and grows with
-    it.
+    """What to play in addition to ``summary``. ``whole`` is the sum of its tallies, and is kept up to
+    date.
     """
 
     summary: Summary
     places: Mapping[str, Place]
-    stands: Mapping[str, tuple[str, ...]]
-    """The kinds that each scenario stands."""
+    tolerated: Mapping[str, tuple[str, ...]]
+    """The kinds that each scenario tolerates."""
     whole: Tally = field(default_factory=Tally)
     patience: dict[tuple[str, str], Backoff] = field(default_factory=dict)
-    lacking: dict[str, set[str]] = field(default_factory=dict)
-    """Kinds by reached place, as far as has been looked."""
+    missing: dict[str, set[str]] = field(default_factory=dict)
+    """The missing kinds by reached place, as far as known."""
 
     def __post_init__(self) -> None:
         self.whole = self.summary.whole()
@@ -62,19 +62,17 @@ class GuidedCampaign:
         self._look(self.places)
 
     def _look(self, names: Iterable[str]) -> None:
-        """Return what is missing at these places."""
+        """Update the missing kinds at these places."""
         for name in names:
             cells = cells_of([self.places[name]], self.whole)
-            self.lacking[name] = {kind for _, kind in (*cells.few, *cells.none)}
-            if not self.lacking[name]:
-                del self.lacking[name]
+            self.missing[name] = {kind for _, kind in (*cells.few, *cells.none)}
+            if not self.missing[name]:
+                del self.missing[name]
 
-    def pieces(self) -> Iterator[WorkUnit]:
-        """Yield units of work; each depends on the results added in between. Ends when nothing is
-        missing.
-        """
-        while self.lacking or self.unreached():
-            for scenario in self.stands:
+    def units(self) -> Iterator[WorkUnit]:
+        """Yield units until no cell is missing; each depends on the results added before."""
+        while self.missing or self.unreached():
+            for scenario in self.tolerated:
                 yield from self._at_all(scenario)
                 yield from self._at_rare(scenario)
                 yield from self._fiercer(scenario)
@@ -86,16 +84,16 @@ class GuidedCampaign:
         return self.patience.setdefault((scenario, what), Backoff()).is_due()
 
     def _wanted(self, scenario: str) -> dict[str, set[str]]:
-        """Return what is missing at places that this scenario reaches, and is possible there."""
-        wanted = {place: self._wanted_at(scenario, place) for place in self.places if place in self.lacking}
+        """Return the missing kinds that are possible at the places that this scenario reaches."""
+        wanted = {place: self._wanted_at(scenario, place) for place in self.places if place in self.missing}
         return {place: kinds for place, kinds in wanted.items() if kinds}
 
     def _wanted_at(self, scenario: str, place: str) -> set[str]:
         tally = self.summary.tallies.get(scenario, Tally())
         if not tally.reached[place]:
             return set()
-        seen, stands = tally.seen.get(place, 0), (*self.stands[scenario], "lag")
-        return {kind for kind in self.lacking.get(place, ()) if possible(kind, seen) and kind in stands}
+        seen, tolerated = tally.seen.get(place, 0), (*self.tolerated[scenario], "lag")
+        return {kind for kind in self.missing.get(place, ()) if possible(kind, seen) and kind in tolerated}
 
     def _often(self, scenario: str) -> dict[str, float]:
         tally = self.summary.tallies[scenario]
@@ -126,8 +124,8 @@ class GuidedCampaign:
                 yield WorkUnit(scenario, shots=tuple(shots), wanted={**wanted, place: kinds}, often=often)
 
     def _fiercer(self, scenario: str) -> Iterator[WorkUnit]:
-        """Return more seeds that reach what nothing or little has reached in the files that this
-        scenario uses.
+        """Yield more seeds with more faults, if places in the files that this scenario uses are hardly
+        reached.
         """
         files = {place.partition(":")[0] for place in self.summary.tallies.get(scenario, Tally()).reached}
         hard = [name for name in self.places if self.whole.reached[name] < ENOUGH]
@@ -136,22 +134,24 @@ class GuidedCampaign:
             yield WorkUnit(scenario, first, first + AT_ALL, intensity=FIERCE)
 
     def _salts(self, count: int) -> int:
-        """Return numbers that were not used before."""
+        """Return the first of ``count`` numbers that were not used before."""
         first, self.salt = self.salt + 1, self.salt + count
         return first
 
-    def added(self, piece: WorkUnit, tally: Tally) -> int:
-        """Note a result: how many cells came closer to enough by it, at its place, or anywhere."""
-        gain, only = 0, piece.shots[0].only if piece.shots else None
+    def added(self, unit: WorkUnit, tally: Tally) -> int:
+        """Add the results of a unit. Return how many cells gained by it, at the place that it was
+        aimed at, or anywhere.
+        """
+        gain, only = 0, unit.shots[0].only if unit.shots else None
         for place, struck in tally.cells.items():
             if only not in (None, place):
                 continue
             before = self.whole.struck_at(place)
-            gain += sum(before[kind] < ENOUGH for kind in struck if kind in piece.wanted.get(place, ()))
-        gain += sum(self.whole.reached[place] < ENOUGH for place in tally.reached) if piece.intensity != 1.0 else 0
+            gain += sum(before[kind] < ENOUGH for kind in struck if kind in unit.wanted.get(place, ()))
+        gain += sum(self.whole.reached[place] < ENOUGH for place in tally.reached) if unit.intensity != 1.0 else 0
         self.whole.add(tally)
-        self.summary.add(piece.scenario, tally)
+        self.summary.add(unit.scenario, tally)
         self._look(place for place in tally.reached if place in self.places)
-        what = "fiercer" if piece.intensity != 1.0 else only or ""
-        self.patience[piece.scenario, what].judge(gain)
+        what = "fiercer" if unit.intensity != 1.0 else only or ""
+        self.patience[unit.scenario, what].judge(gain)
         return gain

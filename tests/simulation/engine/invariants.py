@@ -1,7 +1,7 @@
-"""Checks of a world: each sees every record when it is made, and the end of the schedule.
+"""Checks of a world: each one sees every record when it is made, and the end of the schedule.
 
-A check judges by what the tasks recorded and by the state of the server and of the sessions, never
-by what a protocol believes. It reports a violation by calling ``world.fail``.
+A check uses what the tasks recorded and the state of the server and the sessions, never what a
+protocol believes. It reports a violation by ``world.fail``.
 """
 
 from __future__ import annotations
@@ -15,26 +15,26 @@ if TYPE_CHECKING:
 
 
 class Check:
-    """Base of all checks."""
+    """Base class of all checks."""
 
     def see(self, world: Simulation, record: Record) -> None:
-        """A task has recorded something."""
+        """Handle a record of a task."""
 
     def changed(self, world: Simulation) -> None:
-        """Called when the server has committed a change of its tree."""
+        """Handle a commit, which changed the server's tree."""
 
     def end(self, world: Simulation) -> None:
-        """All tasks are done, nothing is under way."""
+        """Handle the end: all tasks are done, and nothing is in progress."""
 
 
 class Capacity(Check):
-    """At most ``limit`` holders of ``what`` at any time.
+    """At most ``limit`` tasks hold ``what`` at once.
 
-    A task records ``granted`` with ``what`` and ``session_id`` (and ``loss``, ``token``, if any)
-    right after it got it, ``released`` with ``what`` right before it releases it. It holds in
-    between, but no longer than its process runs and its own lease clock proves the session. A
-    holder whose session an administrator ended, or whose znode an intruder deleted, cannot know
-    that, and does not count.
+    A task records ``granted`` with ``what`` and ``session_id`` (and ``loss`` and ``token`` if they
+    exist) right after the acquisition, and ``released`` with ``what`` right before the release. It
+    holds in between, as long as its process lives and its own lease clock proves the session. A
+    holder whose session was ended by an administrator, or whose znode was deleted by an intruder,
+    cannot know that, and does not count.
     """
 
     def __init__(self, what: str, limit: int = 1) -> None:
@@ -53,14 +53,14 @@ class Capacity(Check):
 
     def _judge(self, world: Simulation) -> None:
         if len(self.holding) > self.limit:
-            surely = [record for record in self.holding.values() if holds(world, record)]
-            if len(surely) > self.limit:
-                names = ", ".join(f"{each.task} (since {each.at_ms} ms)" for each in surely)
-                world.fail(f"{len(surely)} hold {self.what!r}, {self.limit} may: {names}")
+            proven = [record for record in self.holding.values() if holds(world, record)]
+            if len(proven) > self.limit:
+                names = ", ".join(f"{each.task} (since {each.at_ms} ms)" for each in proven)
+                world.fail(f"{len(proven)} hold {self.what!r}, limit {self.limit}: {names}")
 
 
 def holds(world: Simulation, record: Record) -> bool:
-    """Return whether the holder can prove, at this moment, that it holds."""
+    """Return whether the holder can prove at this moment that it holds."""
     process = world.processes[record.process]
     fields = record.fields
     if not process.alive or record.session_id in world.tampered:
@@ -70,9 +70,9 @@ def holds(world: Simulation, record: Record) -> bool:
 
 
 class Exclusion(Capacity):
-    """At most one holder; each next one has a higher token, if the records have tokens.
+    """At most one holder; each has a higher token than the previous one, if the records have tokens.
 
-    Threads of one process that hand over to each other may share one.
+    Threads of one process that hand over to each other may share a token.
     """
 
     def __init__(self, what: str) -> None:
@@ -94,7 +94,7 @@ class Exclusion(Capacity):
 
 
 class NothingLeft(Check):
-    """When all is done, with sessions still open, no znode is left below ``root`` except those that
+    """At the end, with all sessions open, no znode is left below ``root``, except those that
     ``may_stay``.
     """
 

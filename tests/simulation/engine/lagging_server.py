@@ -1,7 +1,8 @@
-"""A lagging server of the ensemble: it answers reads from a state of the past, until it has caught up.
+"""A server of the ensemble that lags: it answers reads with the state of one moment, until it has
+caught up.
 
-Writes and syncs are answered when the server has caught up; so are watches armed before, which fire
-if what they watch has changed since.
+A write or a sync is answered when it has caught up. The watches that it armed until then fire if
+what they watch has changed.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ READS = (records.ExistsRequest, records.GetDataRequest, records.GetChildrenReque
 
 
 class LaggingServer:
-    """A snapshot of the ensemble, for one client."""
+    """The present state of the ensemble, for one client."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = Engine(engine.config)
@@ -28,12 +29,12 @@ class LaggingServer:
         self._child: set[str] = set()
 
     def accepts(self, peer: int, request: records.ConnectRequest, now_ms: int) -> bool:
-        """Return whether it knows the session, and all that its client has seen."""
+        """Return whether it knows the session, and everything that its client has seen."""
         answers = self._engine.connect(peer, request, now_ms)
         return any(isinstance(each, effects.Accepted) and each.response.session_id for each in answers)
 
     def read(self, peer: int, xid: int, request: Any, now_ms: int) -> list[effects.Effect]:
-        """Answer one of READS."""
+        """Answer a request of one of the types READS."""
         answers = self._engine.step(peer, xid, request, now_ms)
         reply = next(each for each in answers if isinstance(each, effects.Reply))
         if request.watch:
@@ -48,7 +49,7 @@ class LaggingServer:
             (self._child if children else self._data).add(request.path)
 
     def watches(self) -> records.SetWatchesRequest:
-        """Return the watches that it has armed, based on its state."""
+        """Return the watches that it has armed, as of its state."""
         return records.SetWatchesRequest(
             self._zxid, tuple(sorted(self._data)), tuple(sorted(self._exist)), tuple(sorted(self._child))
         )

@@ -1,7 +1,7 @@
-"""The keep-alive of a process: moves the lease clock while something is held, and reports losses.
+"""The keeper of a process: keeps the lease clock running while something is held, and reports losses.
 
-All decisions are made by the parts of distsync._client that the real one uses too (lease, holds,
-clean-up); here they only get virtual time and their turns.
+All decisions are made by the parts of distsync._client that the real keeper uses (lease clock,
+holds, clean-up); here they only get the virtual time and are scheduled.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from distsync._protocols.steps import ZNODE_DELETED, Hold, Loss, Sync, WatchNode
 if TYPE_CHECKING:
     from simulation.engine.process import SimProcess
 
-#: A grant that is released sooner costs no read of its own znode.
+#: A grant that is released earlier costs no read of its own znode.
 GUARD_AFTER_MS = 500
 
 
 class Keeper:
-    """The keep-alive of one process."""
+    """See the module."""
 
     def __init__(self, process: SimProcess) -> None:
         self.process = process
@@ -54,16 +54,16 @@ class Keeper:
                 self._guard(each)
 
     def look(self) -> None:
-        """Mark what is held without proof as lost."""
+        """Report as lost everything that is held without proof."""
         self.holds.expire(self.world.now)
 
     def _lapsed(self, lost: list[holds.HeldNode]) -> None:
-        """Delete the znodes if the session is alive after all."""
+        """Delete the znodes in case the session is still alive."""
         for held in lost:
             self.delete_leftover(LeftoverNode(held.path, True), held.session_id)
 
     def delete_leftover(self, orphan: LeftoverNode, session_id: int) -> None:
-        """Delete the orphan, as long as the session is alive."""
+        """Delete the znode in the background, for as long as the session lives."""
         self.process.background(delete_leftover(orphan, session_id))
 
     def session_ended(self) -> None:
@@ -71,7 +71,7 @@ class Keeper:
         self.holds.lose_all(holds.SESSION_EXPIRED)
 
     def _schedule(self) -> None:
-        """Schedule a keep-alive, and a check for when the lease would run out, while anything is held."""
+        """Schedule the next proof, and a check for the end of the lease, while anything is held."""
         if not self.holds:
             return
         clockwork, now = self.process.clockwork, self.world.now

@@ -1,7 +1,7 @@
-"""Connections: two FIFO channels between one client and the server, each read one message at a time.
+"""Connections: two FIFO channels between a client and the server, each read one message at a time.
 
-A connection breaks at both ends: messages in flight are lost from some position on, and then each
-end gets the break as the last message.
+A connection breaks at both ends: messages in transit are lost from some point on, and then each end
+gets the break as the last message.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 from simulation.engine.scheduler import Actor, Scheduler
 
-#: The last message of a channel: the other end has closed.
+#: The last message of a channel: the connection is broken.
 BROKEN = ("broken",)
 
 
@@ -44,7 +44,7 @@ class Channel(Actor):
         self.reads(self.connection, message)
 
     def cut(self) -> None:
-        """Let some of the messages in flight arrive, and lose the others."""
+        """Lose the messages in transit from a random point on, and break."""
         arrive = self.scheduler.rng.randint(0, len(self.messages))
         while len(self.messages) > arrive:
             self.messages.pop()
@@ -57,7 +57,7 @@ class Channel(Actor):
 
 
 class Connection:
-    """A TCP connection: ``up`` is read by the server, ``down`` by the client."""
+    """A TCP connection: the server reads ``up``, the client reads ``down``."""
 
     __slots__ = ("peer", "up", "down")
 
@@ -78,7 +78,7 @@ class Connection:
         self.up.cut()
 
     def server_leaves(self) -> None:
-        """Close the server's end after all that it has sent."""
+        """Close the server's end after everything that it has sent."""
         self.up.shut()
         self.down.put(BROKEN)
 

@@ -1,6 +1,7 @@
-"""A simulated process: tasks that share one session, one keep-alive and one memory.
+"""A simulated process: tasks that share one session, one keeper and one memory.
 
-A paused process does nothing, a killed one never again; what it has sent is in flight.
+A paused process does nothing, a killed one never does again; messages that were sent are still in
+transit.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from distsync.errors import UnavailableError, ZnodeError
 if TYPE_CHECKING:
     from simulation.engine.simulation import Simulation
 
-#: Maximum time of each close hook.
+#: Timeout of each close hook.
 CLOSE_S = 30.0
 
 Shared = TypeVar("Shared")
@@ -45,7 +46,7 @@ class Dispatcher(Actor):
 
 
 class SimProcess:
-    """One process of the simulated world."""
+    """A process of the simulated world."""
 
     def __init__(self, world: Simulation, name: str, session_timeout: float, connect_timeout: float | None) -> None:
         self.world = world
@@ -59,8 +60,8 @@ class SimProcess:
         self.shared: dict[str, Any] = {}
         self.at_close: list[Callable[[], Coroutine[Any, Any, Any]]] = []
         self.alive = True
-        self.left_undone: list[str] = []
-        """Names of the functions that ran in the background when it was killed."""
+        self.killed_background: list[str] = []
+        """The names of the functions that ran in the background when the process was killed."""
         self.paused: list[Actor] = []
         self._spawned = 0
 
@@ -76,10 +77,10 @@ class SimProcess:
         daemon: bool = False,
         expected: tuple[type[BaseException], ...] = (),
     ) -> Task:
-        """Start a thread that runs ``protocol``.
+        """Start a thread that drives ``protocol``.
 
-        ``timeout`` in seconds is the deadline of the whole; ``Run`` gives one to a part. The world
-        does not wait for a ``daemon``, and an error that is not ``expected`` is a failure.
+        ``timeout`` in seconds limits all of it; ``Run`` limits a part. The world does not wait for
+        a ``daemon``; an error that is not ``expected`` is a failure.
         """
         self._spawned += 1
         return self._add(Task(self, name or f"t{self._spawned}", protocol, timeout, daemon, expected, False))
@@ -93,14 +94,14 @@ class SimProcess:
         return task
 
     def background(self, protocol: Coroutine[Any, Any, Any]) -> None:
-        """Perform a Background step: the world does not wait for it, but continues while it can."""
+        """Perform a Background step: the world does not wait for it, but lets it run for a while."""
         if self.alive:
             self._spawned += 1
             self._add(
                 Task(self, f"background{self._spawned}", protocol, None, True, (UnavailableError, ZnodeError), True)
             )
         else:
-            self.world.graveyard.append(protocol)
+            self.world.abandoned.append(protocol)
 
     def task_done(self, task: Task) -> None:
         self.tasks.remove(task)
@@ -114,14 +115,14 @@ class SimProcess:
         return self.shared[path]  # type: ignore[no-any-return]
 
     def is_proven(self, session_id: int) -> bool:
-        """Return the answer to a Proven step."""
+        """Return what a Proven step would return now."""
         return self.session.is_proven(session_id)
 
     def dispatch(self, call: Callable[[], object]) -> None:
         self.dispatcher.calls.append(call)
         self.dispatcher.ready()
 
-    # --- faults
+    # --- events
 
     def _actors(self) -> Iterator[Actor]:
         yield self.clockwork
@@ -131,7 +132,7 @@ class SimProcess:
             yield self.session.connection.down
 
     def pause(self, seconds: float) -> None:
-        """Suspend the process for this time (SIGSTOP, a suspended machine); its clock continues."""
+        """Suspend the process (SIGSTOP, a suspended machine) while its clock continues."""
         if not self.paused and self.alive:
             self.world.note(self.name, "is paused", f"{seconds:.1f} s")
             self.paused = list(self._actors())
@@ -140,44 +141,44 @@ class SimProcess:
             self.world.clockwork.after(round(seconds * 1000), self._resume)
 
     def _resume(self) -> None:
-        self.world.note(self.name, "goes on", "")
+        self.world.note(self.name, "resumes", "")
         paused, self.paused = self.paused, []
         if self.alive:
             for actor in paused:
                 actor.unstall()
 
     def kill(self) -> None:
-        """Kill the process, without running a finally block; its session expires."""
+        """Kill the process: no finally block runs; its session ends by its timeout."""
         if not self.alive:
             return
         self.alive = False
-        self.world.note(self.name, "dies", "")
+        self.world.note(self.name, "is killed", "")
         self.end()
-        self.session.die()
+        self.session.discard()
 
     def run_close_hooks(self) -> None:
-        """Run the close hooks; the world does not end before."""
+        """Start the close hooks; the world waits for them."""
         works, self.at_close = self.at_close, []
         for work in works if self.alive else ():
             self.spawn(work(), CLOSE_S, name="close", expected=(UnavailableError, ZnodeError))
 
     def close(self) -> None:
-        """End its session in good order; waiting tasks get ClientClosedError."""
+        """End the session in good order; tasks that wait get ClientClosedError."""
         self.session.close()
 
     def cut(self, away: float = 0.0) -> None:
-        """Break its connection; it reconnects after ``away`` seconds."""
+        """Break the connection; the process does not reconnect for ``away`` seconds."""
         self.session.away_until_ms = max(self.session.away_until_ms, self.world.now_ms + round(away * 1000))
         if self.session.connection is not None:
             self.session.connection.breaks()
 
     def end(self) -> None:
-        """Remove its tasks."""
+        """Discard all tasks."""
         for task in self.tasks:
             self.world.tasks_open -= not task.daemon
-            gone = task.vanish()
-            self.left_undone += [getattr(work, "__qualname__", "") for work in gone if task.background]
-            self.world.graveyard += gone
+            coroutines = task.discard()
+            self.killed_background += [getattr(work, "__qualname__", "") for work in coroutines if task.background]
+            self.world.abandoned += coroutines
         self.tasks.clear()
         self.clockwork.stop()
         self.dispatcher.calls.clear()

@@ -1,6 +1,7 @@
-"""Jobs: pieces of work in several processes.
+"""A pool of processes for units of work.
 
-Rules for this file: it ends what it started, however it ends itself; a process whose parent is gone ends at once.
+It ends the processes that it started, however it ends itself; a process whose parent has exited
+exits at once.
 """
 
 from __future__ import annotations
@@ -14,37 +15,37 @@ from collections.abc import Callable, Generator, Iterator
 from multiprocessing.connection import wait
 from typing import Any
 
-#: Started afresh: what runs in the parent (threads, a debugger) stays there.
+#: A fresh interpreter, so that threads or a debugger of the parent are not inherited.
 CONTEXT = multiprocessing.get_context("spawn")
 
 
-def each_done(jobs: int, do: Callable[[Any], Any], pieces: Iterator[Any]) -> Generator[tuple[Any, Any], None, None]:
-    """Yield each piece with the result of ``do``, in order of completion.
+def each_done(jobs: int, do: Callable[[Any], Any], units: Iterator[Any]) -> Generator[tuple[Any, Any], None, None]:
+    """Yield pairs of a unit and the result of ``do`` for it, as they are done.
 
-    The next piece is requested when a worker is free, so that it may depend on earlier results.
-    ``do`` is a function of a module.
+    The next unit is requested when a worker is free, so it may depend on earlier results. ``do``
+    must be a function of a module.
     """
     if jobs <= 1:
-        yield from ((piece, do(piece)) for piece in pieces)
+        yield from ((unit, do(unit)) for unit in units)
         return
     workers = [_start(do) for _ in range(jobs)]
     busy: dict[Any, Any] = {}
     try:
         idle = [pipe for _, pipe in workers]
         while True:
-            while idle and (piece := next(pieces, None)) is not None:
+            while idle and (unit := next(units, None)) is not None:
                 pipe = idle.pop()
-                pipe.send(piece)
-                busy[pipe] = piece
+                pipe.send(unit)
+                busy[pipe] = unit
             if not busy:
                 return
             ready: list[Any] = wait([*busy])
             for pipe in ready:
                 idle.append(pipe)
-                piece, answer = busy.pop(pipe), pipe.recv()
+                unit, answer = busy.pop(pipe), pipe.recv()
                 if isinstance(answer, BaseException):
                     raise answer
-                yield piece, answer
+                yield unit, answer
     finally:
         for process, pipe in workers:
             process.terminate()
@@ -61,23 +62,23 @@ def _start(do: Callable[[Any], Any]) -> tuple[Any, Any]:
 
 
 def _work(do: Callable[[Any], Any], pipe: Any) -> None:
-    """In the child. Ctrl-C is the parent's matter, who ends us."""
+    """Work in the child. Ctrl-C is left to the parent, which ends this process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_die_with_parent, daemon=True).start()
-    gc.freeze()  # what is there now stays for good
+    threading.Thread(target=_exit_with_parent, daemon=True).start()
+    gc.freeze()  # everything that exists now stays alive
     while True:
         try:
-            piece = pipe.recv()
+            unit = pipe.recv()
         except EOFError:
             return
         try:
-            answer = do(piece)
+            answer = do(unit)
         except Exception as error:
             answer = error
         pipe.send(answer)
 
 
-def _die_with_parent() -> None:
+def _exit_with_parent() -> None:
     parent = multiprocessing.parent_process()
     assert parent is not None
     parent.join()

@@ -1,6 +1,6 @@
-"""Tallies: results of schedules as plain data that adds up and is stored in a file.
+"""Tallies: the results of schedules, as plain data that can be added up and saved.
 
-Results of different sources are never added.
+Results of different sources are never added to each other.
 """
 
 from __future__ import annotations
@@ -12,25 +12,25 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from simulation.engine.fault_coverage import REMEMBERED
+from simulation.engine.fault_coverage import MAX_SEEDS
 
-#: Number of violations kept with their seeds, for each scenario.
-KEPT = 20
+#: Maximum number of violations to keep with their seeds, for each scenario.
+MAX_VIOLATIONS = 20
 
 FORMAT = 1
 
 
 class OtherSourcesError(Exception):
-    """The report belongs to protocols with other sources."""
+    """The report is of protocols with other sources."""
 
     def __init__(self, file: str) -> None:
-        super().__init__(f"{file} is a report of other protocols than these: take another file")
+        super().__init__(f"{file} is a report of other protocols; use another file")
 
 
 @dataclass
 class Tally:
-    """Results of one scenario. ``seeds``: from (inclusive) to (exclusive); ``aimed``: schedules with
-    aimed faults.
+    """The results of one scenario. ``seeds`` are ranges (end exclusive); ``aimed`` counts schedules
+    with aimed faults.
     """
 
     seeds: list[tuple[int, int]] = field(default_factory=list)
@@ -39,17 +39,17 @@ class Tally:
     seconds: float = 0.0
     injected: Counter[str] = field(default_factory=Counter)
     struck_in: Counter[str] = field(default_factory=Counter)
-    """How many schedules each kind struck in; "none": no fault."""
+    """How many schedules each kind was injected in; "none" for schedules without faults."""
     violated: int = 0
     violations: list[dict[str, Any]] = field(default_factory=list)
     reached: Counter[str] = field(default_factory=Counter)
     seen: dict[str, int] = field(default_factory=dict)
     cells: dict[str, Counter[str]] = field(default_factory=dict)
     examples: dict[str, list[tuple[int, float]]] = field(default_factory=dict)
-    """Seeds that reach a place, and how fierce the faults are then."""
+    """Seeds that reach a place, with the fault factor."""
 
     def add(self, other: Tally) -> None:
-        """What both have seen."""
+        """Add the results of ``other``."""
         self.seeds = united([*self.seeds, *other.seeds])
         self.schedules += other.schedules
         self.aimed += other.aimed
@@ -58,17 +58,17 @@ class Tally:
         self.struck_in.update(other.struck_in)
         self.violated += other.violated
         kept = sorted([*self.violations, *other.violations], key=lambda each: (len(each["exactly"]), each["seed"]))
-        self.violations = kept[:KEPT]
+        self.violations = kept[:MAX_VIOLATIONS]
         self.reached.update(other.reached)
         for place, seen in other.seen.items():
             self.seen[place] = self.seen.get(place, 0) | seen
         for place, struck in other.cells.items():
             self.cells.setdefault(place, Counter()).update(struck)
         for place, seeds in other.examples.items():
-            self.examples[place] = sorted({*self.examples.get(place, ()), *seeds})[:REMEMBERED]
+            self.examples[place] = sorted({*self.examples.get(place, ()), *seeds})[:MAX_SEEDS]
 
     def struck_at(self, place: str) -> Counter[str]:
-        """Return how often each kind hit there."""
+        """Return how often each kind was injected at this place."""
         return self.cells.get(place) or Counter()
 
     def plain(self) -> dict[str, Any]:
@@ -90,7 +90,7 @@ class Tally:
 
     @classmethod
     def of(cls, plain: dict[str, Any]) -> Tally:
-        """Return the tally from ``plain``."""
+        """Create a tally from ``plain()``."""
         return cls(
             **{
                 **plain,
@@ -118,7 +118,7 @@ def united(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def not_played(played: list[tuple[int, int]], first: int, count: int) -> list[tuple[int, int]]:
-    """Return the next ``count`` seeds from ``first`` on that were not run yet."""
+    """Return the next ``count`` seeds from ``first`` on that were not played yet."""
     found = []
     for begin, end in [*played, (2**62, 2**62)]:
         free = min(begin, first + count) - first
@@ -133,7 +133,7 @@ def not_played(played: list[tuple[int, int]], first: int, count: int) -> list[tu
 
 @dataclass
 class Summary:
-    """Tallies by scenario, of protocols with these sources."""
+    """Tallies by scenario, for protocols with these sources."""
 
     sources: str
     tallies: dict[str, Tally] = field(default_factory=dict)
@@ -142,14 +142,14 @@ class Summary:
         self.tallies.setdefault(scenario, Tally()).add(tally)
 
     def whole(self) -> Tally:
-        """Sum of all scenarios; its seeds and examples are meaningless."""
+        """Return the sum of all scenarios; its seeds and examples are meaningless."""
         whole = Tally()
         for tally in self.tallies.values():
             whole.add(tally)
         return whole
 
     def save(self, file: Path) -> None:
-        """Write the file atomically."""
+        """Replace the file atomically."""
         tallies = {name: tally.plain() for name, tally in sorted(self.tallies.items())}
         beside = file.with_name(file.name + ".new")
         text = json.dumps({"format": FORMAT, "sources": self.sources, "scenarios": tallies}, indent=1)
@@ -158,7 +158,9 @@ class Summary:
 
     @classmethod
     def load(cls, file: Path, sources: str) -> Summary:
-        """Read the file, if it has these sources; return an empty summary if there is none."""
+        """Return the summary in the file, if it has the same sources; an empty one if there is no
+        file.
+        """
         if not file.exists():
             return cls(sources)
         read = json.loads(file.read_text("utf-8"))

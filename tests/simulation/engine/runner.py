@@ -1,9 +1,9 @@
-"""Run scenarios with many seeds, and count.
+"""Plays scenarios with many seeds, and counts.
 
-A seed determines everything: the schedule, and which faults may hit in it. One fifth of the seeds
-have no faults, two fifths one kind, two fifths all kinds that the scenario tolerates; a quarter of
-those with faults have lagging servers in addition. A fifth of all seeds have outages, ghosts or
-stalled threads and nothing else, a fifth have them in addition.
+A seed determines the schedule and the possible faults. One fifth of the seeds have no faults, two
+fifths one kind, two fifths all kinds of the scenario; a quarter of those with faults also have
+lagging servers. A fifth of all seeds have only outages, ghosts or stalled threads, and another
+fifth have them in addition.
 """
 
 from __future__ import annotations
@@ -21,14 +21,13 @@ from simulation.engine.transcript import SimulationFailure
 from simulation.scenarios import Scenario
 from simulation.scenarios.common import OBSERVER
 
-#: Probability of a kind at one of its opportunities, if it is the only one, and if it is one of
-#: many.
+#: The probability of a kind at an opportunity: if it is the only one, and if it is one of many.
 ALONE, TOGETHER = 0.03, 0.006
 
 
 @dataclass
 class Report:
-    """The result of running one scenario."""
+    """The results of one scenario."""
 
     scenario: str
     schedules: int = 0
@@ -43,7 +42,7 @@ class Report:
         return self.schedules / self.seconds if self.seconds else 0.0
 
     def lines(self) -> Iterable[str]:
-        """Return the report as text."""
+        """Yield the report as text."""
         verdict = f"{len(self.failures)} FAILED" if self.failures else "no violation"
         yield f"{self.scenario}: {self.schedules} schedules, {verdict} ({self.speed:.0f} a second)"
         if self.injected:
@@ -53,10 +52,10 @@ class Report:
 
 
 def faults_of(scenario: Scenario, seed: int, fierce: float = 1.0) -> Faults:
-    """Return the faults of this seed, multiplied by this factor."""
+    """Return the possible faults of this seed; ``fierce`` is a factor for their probability."""
     rng = random.Random(seed ^ 0x5EED)
     late = random.Random(seed ^ 0x0A6E)
-    others, besides = late.random(), {kind: scaled(kind, ALONE) for kind in late.choice(_some(scenario.besides))}
+    others, besides = late.random(), {kind: scaled(kind, ALONE) for kind in late.choice(_some(scenario.later_kinds))}
     share = rng.random()
     if others < 0.2 and besides:
         return Faults.of(besides, most=rng.randint(1, 2), spare=(OBSERVER,), victims=is_victim)
@@ -78,20 +77,20 @@ def faults_of(scenario: Scenario, seed: int, fierce: float = 1.0) -> Faults:
 
 
 def _some(kinds: tuple[str, ...]) -> list[tuple[str, ...]]:
-    """Return one of them, or all."""
+    """Return the choices: each kind alone, and all together."""
     return [*((kind,) for kind in kinds), kinds]
 
 
 def is_victim(path: str) -> bool:
-    """Return whether an intruder may delete it. Without its receipt a transaction's outcome is
-    unknown, and reported as such.
+    """Return whether an intruder may delete this znode. Without its receipt, the outcome of a
+    transaction is reported as unknown.
     """
     return "/receipts/" not in path
 
 
 def scaled(kind: str, chance: float) -> float:
-    """Scale the probabilities: steps are more frequent than requests, and these than events; each kind
-    hits about equally often.
+    """Scale a probability so that each kind is about equally frequent: steps are more frequent than
+    requests, and requests than events.
     """
     return chance * (2 if kind in AT_REQUEST else 6 if kind in AT_EVENT else 1)
 
@@ -99,7 +98,7 @@ def scaled(kind: str, chance: float) -> float:
 def run_seed(
     scenario: Scenario, seed: int, faults: Faults | None = None, watcher: Watcher | None = None, aims: bool = False
 ) -> Simulation:
-    """Run one schedule; raises SimulationFailure."""
+    """Play one schedule; raises SimulationFailure."""
     world = Simulation(seed, faults=faults_of(scenario, seed) if faults is None else faults)
     if watcher is not None:
         world.faults.watch(watcher, aims)
@@ -114,7 +113,7 @@ def run_seed(
 def run(
     scenario: Scenario, seeds: Iterable[int], *, most_failures: int = 3, tell: Callable[[Report], object] | None = None
 ) -> Report:
-    """Run all seeds, until this many have failed. ``tell`` is called after each."""
+    """Play all seeds, until ``most_failures`` have failed. ``tell`` is called after each one."""
     report = Report(scenario.name)
     began = time.perf_counter()
     gc.disable()

@@ -1,11 +1,11 @@
-"""The scheduler: the next actor to run, and the virtual time.
+"""The scheduler: which actor runs next, and what time it is.
 
-Time is an int in ms, and moves only here. Every choice comes from one seeded generator, so a seed
-is a schedule.
+Time is an int in ms, and advances only here. Every choice comes from one seeded generator, so a
+seed is a schedule.
 
-There are two ways to choose. *Even*: any runnable actor, with equal probability. *By rank* (after
-PCT, Burckhardt et al. 2010): the actor of the highest rank runs as long as it can; at a few random
-moments it falls to the lowest rank. The second one finds bugs that need one actor to be left behind
+There are two ways to choose. *Evenly*: any actor that can run, with equal probability. *By rank*
+(after PCT, Burckhardt et al. 2010): the actor of the highest rank runs as long as it can; at a few
+random moments it gets the lowest rank. The second one finds bugs that need one actor to be delayed
 for long.
 """
 
@@ -16,15 +16,15 @@ import operator
 import random
 from collections.abc import Callable
 
-#: Number of picks after which a schedule by rank continues evenly: an actor that polls would starve
-#: the others.
+#: After this number of picks, a schedule by rank continues evenly: an actor that polls would starve
+#: the others forever.
 RANKED_PICKS = 400
 
-#: Maximum number of rank changes (PCT's depth: most bugs need 1 or 2).
+#: Maximum number of rank changes in a schedule (PCT's depth: most bugs need 1 or 2).
 MAX_CHANGES = 4
 
 
-#: Implemented in C, because it is evaluated for all runnable actors at every pick.
+#: In C, because it is called for all runnable actors at every pick.
 RANK = operator.attrgetter("rank")
 
 
@@ -43,18 +43,18 @@ class Actor:
         raise NotImplementedError
 
     def run(self) -> None:
-        """Does one piece of work."""
+        """Do one piece of work."""
         raise NotImplementedError
 
     def ready(self) -> None:
-        """Allow it to be picked, because there is work."""
+        """Make the actor runnable, because it has work."""
         if self.place < 0 and not self.stalls:
             runnable = self.scheduler.runnable
             self.place = len(runnable)
             runnable.append(self)
 
     def rest(self) -> None:
-        """Prevent it from being picked."""
+        """Make the actor not runnable."""
         place = self.place
         if place >= 0:
             runnable = self.scheduler.runnable
@@ -65,7 +65,7 @@ class Actor:
             self.place = -1
 
     def stall(self) -> None:
-        """Stall it, whatever work it has, until ``unstall`` was called as often."""
+        """Hold the actor back, whatever work it has, until ``unstall`` was called as many times."""
         self.stalls += 1
         self.rest()
 
@@ -76,9 +76,7 @@ class Actor:
 
 
 class Timer:
-    """An action due at a time. An ``idle`` one does not keep the schedule running (a ping, a
-    keep-alive).
-    """
+    """An action at a time. An ``idle`` timer (a ping, a heartbeat) does not keep the schedule running."""
 
     __slots__ = ("scheduler", "due_ms", "number", "action", "clockwork", "idle")
 
@@ -98,7 +96,7 @@ class Timer:
         return (self.due_ms, self.number) < (other.due_ms, other.number)
 
     def take(self) -> Callable[[], object] | None:
-        """Return the action, once; None after it was cancelled."""
+        """Return the action, once; None if it was cancelled."""
         action, self.action = self.action, None
         if action is not None and not self.idle:
             self.scheduler.awaited -= 1
@@ -109,7 +107,7 @@ class Timer:
 
 
 class TimerQueue(Actor):
-    """Runs the due timers of one owner, in any order; those of a paused owner wait."""
+    """Runs the due timers of one owner in any order; those of a paused owner wait."""
 
     __slots__ = ("due", "stopped")
 
@@ -126,7 +124,7 @@ class TimerQueue(Actor):
         return timer
 
     def stop(self) -> None:
-        """Cancel all timers of this owner."""
+        """Drop all timers of this owner, also future ones."""
         self.stopped = True
         self.due.clear()
         self.rest()
@@ -150,8 +148,8 @@ class TimerQueue(Actor):
 
 
 class Scheduler:
-    """Picks actors one by one; advances time a little at each pick, and to the next timer if none can
-    run.
+    """Picks actors one by one. Advances time a little at each pick, and to the next timer when no
+    actor can run.
     """
 
     def __init__(self, seed: int, by_rank: float) -> None:
@@ -172,7 +170,7 @@ class Scheduler:
         return self._number
 
     def step(self) -> bool:
-        """Let one actor do one unit of work; return False if none can."""
+        """Let one actor do one piece of work; return False if none can."""
         runnable = self.runnable
         if self.timers and self.timers[0].due_ms <= self.now_ms:
             self._ring()
@@ -204,7 +202,7 @@ class Scheduler:
                 timer.clockwork.fall_due(timer)
 
     def next_due_ms(self) -> int | None:
-        """Return the time of the next timer."""
+        """Return when the next timer is due."""
         timers = self.timers
         while timers and (timers[0].action is None or timers[0].clockwork.stopped):
             heapq.heappop(timers).cancel()

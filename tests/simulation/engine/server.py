@@ -1,7 +1,7 @@
-"""The simulated server: the embedded server's own engine behind connections.
+"""The simulated server: the embedded server's engine behind simulated connections.
 
-It moves messages between connections and the engine, and carries out effects. Faults hit where a
-request is read.
+It moves messages between connections and the engine, and carries out effects. Faults are injected
+where a request is read.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ if TYPE_CHECKING:
 
 CONFIG = EngineConfig(forgive_pauses=False, enforce_quota=True)
 
-# Schedules consist of refusals: do not log them.
+# Schedules cause refusals on purpose, so they are logged only if logging is configured.
 logging.getLogger("distsync.server").addHandler(logging.NullHandler())
 
-#: The peer number of clients that are not processes of the world.
-FOREIGNER = 0
+#: The peer number of a client outside of the world.
+EXTERNAL_PEER = 0
 
 
 class SimServer:
-    """The server of a world."""
+    """See the module."""
 
     def __init__(self, world: Simulation, config: EngineConfig = CONFIG) -> None:
         self.world = world
@@ -44,18 +44,18 @@ class SimServer:
         self.connections: dict[int, Connection] = {}
         self.owners: dict[int, SimProcess] = {}
         self.next_laggards: dict[SimProcess, LaggingServer] = {}
-        """Which server the next connection of a process is to."""
+        """The lagging server to which the next connection of a process is made."""
         self.laggards: dict[int, LaggingServer] = {}
-        """Connections to a server that lags."""
+        """Connections to a lagging server."""
         self.due_ms: int | None = None
         self.back_ms: int | None = None
-        """No server is there until then."""
-        self._last_peer = FOREIGNER
+        """No server is reachable until then."""
+        self._last_peer = EXTERNAL_PEER
         self._delay_ms: int | None = None
-        self._foreign: list[Any] = []
+        self._external_replies: list[Any] = []
 
     def open(self, process: SimProcess, client_reads: Callable[[Connection, Any], object]) -> Connection:
-        """Open a new connection of this process."""
+        """Return a new connection of this process."""
         self._last_peer += 1
         connection = Connection(self.world.scheduler, self._last_peer, self._read, client_reads)
         self.connections[connection.peer] = connection
@@ -63,10 +63,12 @@ class SimServer:
         return connection
 
     def advance(self) -> None:
-        """Expire sessions that are due."""
+        """Expire the sessions that are due."""
         now_ms = self.world.now_ms
         self.carry_out(self.engine.advance(now_ms))
         self.due_ms = self.engine.next_tick()
+
+    # --- reading
 
     def _read(self, connection: Connection, message: Any) -> None:
         peer = connection.peer
@@ -82,7 +84,7 @@ class SimServer:
             struck = step and self.world.faults.at_request(self.owners[peer], step)
             if struck:
                 self._delay_ms = struck[1]
-                STRUCK[struck[0]](self, connection, xid, request)
+                REQUEST_FAULTS[struck[0]](self, connection, xid, request)
             else:
                 self._execute(peer, xid, request)
 
@@ -105,7 +107,7 @@ class SimServer:
         self.carry_out(self.engine.step(peer, xid, request, now_ms))
 
     def _catch_up(self, peer: int) -> None:
-        """Let the server of this connection catch up."""
+        """Bring the server of this connection up to date."""
         laggard = self.laggards.pop(peer, None)
         if laggard is not None:
             armed = self.engine.step(peer, SET_WATCHES_XID, laggard.watches(), self.world.now_ms)
@@ -120,29 +122,29 @@ class SimServer:
         """Send every effect to its peer, in order."""
         for effect in todo:
             if isinstance(effect, effects.Commit):
-                self._tell_checks()
+                self._notify_checks()
                 continue
             connection = self.connections.get(effect.peer)
             if connection is None:
-                if effect.peer == FOREIGNER:
-                    self._foreign.append(effect)
+                if effect.peer == EXTERNAL_PEER:
+                    self._external_replies.append(effect)
             elif isinstance(effect, effects.Drop):
                 self.connections.pop(effect.peer).server_leaves()
             else:
                 connection.down.put(effect)
 
-    def _tell_checks(self) -> None:
+    def _notify_checks(self) -> None:
         for check in self.world.checks:
             check.changed(self.world)
 
-    # --- faults of a request
+    # --- faults at a request
 
     def lose_request(self, connection: Connection, xid: int, request: Any) -> None:
-        """Break the connection without executing the request."""
+        """Do not execute the request; break the connection."""
         self._break(connection)
 
     def lose_reply(self, connection: Connection, xid: int, request: Any) -> None:
-        """Execute the request, and break the connection before the reply is sent."""
+        """Execute the request; break the connection before the reply is sent."""
         sent = len(connection.down.messages)
         self._execute(connection.peer, xid, request)
         while len(connection.down.messages) > sent:
@@ -155,19 +157,19 @@ class SimServer:
         connection.down.put(BROKEN)
 
     def cut(self, connection: Connection, xid: int, request: Any) -> None:
-        """Break the connection between both ends; now and then the client stays away for a while."""
+        """Break the connection between both ends; sometimes the client stays away for a while."""
         rng, session = self.world.rng, self.owners[connection.peer].session
         self._execute(connection.peer, xid, request)
         away_ms = rng.choice((0, 0, rng.random() * 1.2)) * session.timeout_ms
         self.owners[connection.peer].cut((away_ms if self._delay_ms is None else self._delay_ms) / 1000)
 
     def expire_away(self, connection: Connection, xid: int, request: Any) -> None:
-        """Cut the client off until its session has expired."""
+        """Cut the client off until its session has timed out."""
         process = self.owners[connection.peer]
         process.cut((process.session.timeout_ms + 3 * self.engine.config.tick_time_ms) / 1000)
 
     def expire_live(self, connection: Connection, xid: int, request: Any) -> None:
-        """End the session under a live connection, as an administrator."""
+        """Let an administrator end the session of a live connection."""
         session_id = self.owners[connection.peer].session.session_id
         self.world.tampered.add(session_id)
         self.carry_out(self.engine.expire(session_id, self.world.now_ms))
@@ -175,7 +177,7 @@ class SimServer:
             self._execute(connection.peer, xid, request)
 
     def slow(self, connection: Connection, xid: int, request: Any) -> None:
-        """Delay the answer, and all that follows it."""
+        """Delay the reply, and everything after it."""
         self._execute(connection.peer, xid, request)
         timeout_ms = self.owners[connection.peer].session.timeout_ms
         connection.down.stall()
@@ -183,16 +185,16 @@ class SimServer:
         self.world.clockwork.after(delay_ms, connection.down.unstall)
 
     def lag(self, connection: Connection, xid: int, request: Any) -> None:
-        """Break the connection, mostly with the answer; the next one leads to a server that lags
-        behind from now on.
+        """Break the connection, mostly with the reply in transit. The next one is to a server that
+        does not know what happens from now on.
         """
         self.next_laggards[self.owners[connection.peer]] = LaggingServer(self.engine)
         lose = self.lose_reply if self.world.rng.random() < 0.7 else self.lose_request
         lose(connection, xid, request)
 
     def outage(self, connection: Connection, xid: int, request: Any) -> None:
-        """Stop all servers, and start them as they were, with sessions that have their whole timeout
-        again.
+        """Make all servers unreachable. They return with the same state, and each session has its
+        whole timeout again.
         """
         lose = self.lose_reply if self.world.rng.random() < 0.5 else self.lose_request
         lose(connection, xid, request)
@@ -215,32 +217,34 @@ class SimServer:
         self.advance()
 
     def stale_session(self, connection: Connection, xid: int, request: Any) -> None:
-        """Break the connection; the client opens the next one as a new client, unnoticed by others."""
+        """Break the connection, and let the client begin a new session at the next one; no other
+        client knows of that.
+        """
         self.owners[connection.peer].session.disowned = True
         lose = self.lose_reply if self.world.rng.random() < 0.5 else self.lose_request
         lose(connection, xid, request)
 
-    # --- other clients
+    # --- a client outside of the world
 
     def external_client(self, step: steps.Request[Any]) -> Any:
-        """Return the answer to a request of a client that is no process of this world; raises its
+        """Return the answer to a request of a client that is not a process of this world, or raise its
         error.
         """
         now_ms = self.world.now_ms
         requests = ((1, step_codec.request_of(step)), (2, records.CloseSessionRequest()))
-        todo = list(self.engine.connect(FOREIGNER, records.ConnectRequest(), now_ms))
+        todo = list(self.engine.connect(EXTERNAL_PEER, records.ConnectRequest(), now_ms))
         for xid, request in requests:
-            todo += self.engine.step(FOREIGNER, xid, request, now_ms)
-        self._foreign.clear()
+            todo += self.engine.step(EXTERNAL_PEER, xid, request, now_ms)
+        self._external_replies.clear()
         self.carry_out(todo)
-        reply = next(each for each in self._foreign if isinstance(each, effects.Reply) and each.xid == 1)
+        reply = next(each for each in self._external_replies if isinstance(each, effects.Reply) and each.xid == 1)
         answer = step_codec.answer_of(step, reply.err, reply.body, self.world.rng)
         if isinstance(answer, Exception):
             raise answer
         return answer
 
 
-STRUCK: dict[str, Callable[[SimServer, Connection, int, Any], None]] = {
+REQUEST_FAULTS: dict[str, Callable[[SimServer, Connection, int, Any], None]] = {
     "lost_request": SimServer.lose_request,
     "lost_reply": SimServer.lose_reply,
     "cut": SimServer.cut,

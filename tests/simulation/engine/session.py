@@ -1,10 +1,10 @@
 """A process's session: one connection at a time, requests and answers in order, watches, reconnects,
 expiry.
 
-It behaves like kazoo's. Outstanding requests of a broken connection are answered with
-DisconnectedError; requests without a connection wait for the next one; the end of a session is
-noticed only at the reconnect; every watch ends at a disconnect, and its waiter is woken. Each
-connection starts with a sync, like the client's.
+It behaves as kazoo does. Requests in progress when the connection breaks fail with
+DisconnectedError; those made while there is no connection wait for the next one. A client learns of
+an expired session only when it reconnects. A disconnect removes all watches and wakes their
+waiters. Each connection begins with a sync, as the client's does.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from distsync.errors import ClientClosedError, DisconnectedError, SessionLostErr
 if TYPE_CHECKING:
     from simulation.engine.process import SimProcess
 
-#: Maximum time until a client reconnects, if nothing else delays it.
+#: Maximum delay of a reconnect, when nothing else delays it.
 RECONNECT_MS = 60
 
 
 class Submission:
-    """An outstanding request: the step, the recipient of its answer, when and in which session it was
-    sent.
+    """A request in transit: its step, the callback for its answer, and when and in which session it
+    was sent.
     """
 
     __slots__ = ("step", "done", "sent_ms", "session_id")
@@ -44,7 +44,7 @@ class Submission:
 
 
 class SimSession:
-    """The session of one process."""
+    """See the module."""
 
     syncs = True
     """Whether each connection begins with a sync."""
@@ -62,9 +62,9 @@ class SimSession:
         self.ever_connected = False
         self.closed = False
         self.ended = 0
-        """How many sessions have ended against its will."""
+        """How many sessions have ended involuntarily."""
         self.disowned = False
-        """Whether the next connection falsely reports the end of its session."""
+        """Whether the next connection reports that the session has ended, although it has not."""
         self.away_until_ms = 0
         self.queue: deque[Submission] = deque()
         self.pending: deque[Submission] = deque()
@@ -76,7 +76,7 @@ class SimSession:
     # --- connecting
 
     def start(self) -> None:
-        """Connect, if there is no connection."""
+        """Connect, unless there is a connection."""
         if self.connection is None and not self.closed:
             self._connect()
 
@@ -98,7 +98,7 @@ class SimSession:
         self.connection.up.put(request)
 
     def _accepted(self, response: records.ConnectResponse) -> None:
-        if self.closed:  # not kept alive in between
+        if self.closed:  # closed while connecting: nothing keeps the session alive
             self._leave()
             return
         if self.session_id and response.session_id != self.session_id:
@@ -128,21 +128,21 @@ class SimSession:
     def _flush(self) -> None:
         while self.queue:
             self._send(self.queue.popleft())
-        self._tell_waiting(self.info)
+        self._resume_waiting(self.info)
 
-    def _tell_waiting(self, answer: steps.SessionInfo | Exception) -> None:
+    def _resume_waiting(self, answer: steps.SessionInfo | Exception) -> None:
         waiting, self.waiting = self.waiting, []
-        for tell in waiting:
-            tell(answer)
+        for resume in waiting:
+            resume(answer)
 
     @property
     def info(self) -> steps.SessionInfo:
         return steps.SessionInfo(self.session_id, self.timeout_ms)
 
-    # --- requests
+    # --- asking
 
     def submit(self, step: steps.Request[Any], done: Callable[[Submission, Any], object]) -> Submission:
-        """Send a step. ``done(submission, answer)`` is called once, with the answer or the error."""
+        """Send a request. ``done(submission, answer)`` is called once, with the answer or the error."""
         submission = Submission(step, done)
         if self.closed:
             done(submission, ClientClosedError(type(step).__name__))
@@ -154,12 +154,12 @@ class SimSession:
         return submission
 
     def withdraw(self, submissions: list[Submission]) -> None:
-        """Do not send what was not sent yet."""
+        """Remove those that were not sent yet."""
         if self.queue:
             self.queue = deque(each for each in self.queue if each not in submissions)
 
     def _send(self, submission: Submission, spared: bool = False) -> None:
-        """Send a request; no fault hits it if ``spared``."""
+        """Send a request; if ``spared``, no fault hits it."""
         assert self.connection is not None
         submission.sent_ms = self.world.now_ms
         submission.session_id = self.session_id
@@ -207,10 +207,10 @@ class SimSession:
             for watch in self.watches.pop((kind, event.path), ()):
                 self.process.dispatch(watch.fire)
 
-    # --- disconnects
+    # --- losing
 
     def _leave(self) -> None:
-        """Forget the connection."""
+        """Drop the connection."""
         connection, self.connection, self.connected = self.connection, None, False
         if connection is not None:
             connection.client_leaves()
@@ -245,22 +245,22 @@ class SimSession:
             submission.done(submission, error(submission.step))
 
     def is_proven(self, session_id: int, fresh: bool = False) -> bool:
-        """Return whether the lease clock proves now that this session is alive."""
+        """Return whether the lease clock proves that this session is alive now."""
         return self.process.keeper.lease.is_valid_at(session_id, self.world.now, fresh)
 
     def close(self) -> None:
-        """End the session in good order, if there is a connection; otherwise it times out."""
+        """End the session in good order if there is a connection, otherwise by its timeout."""
         if self.closed:
             return
         self.closed = True
         self._fail(self.queue, lambda step: ClientClosedError(type(step).__name__))
         self._fail(self.pending, lambda step: ClientClosedError(type(step).__name__))
-        self._tell_waiting(ClientClosedError("a connection"))
+        self._resume_waiting(ClientClosedError("a connection"))
         if self.connection is not None and self.connected:
             self.connection.up.put((self._xid + 1, records.CloseSessionRequest(), None))
 
-    def die(self) -> None:
-        """Stop sending, notifying and answering: the process was killed."""
+    def discard(self) -> None:
+        """Stop, because the process was killed: nothing more is sent or answered."""
         self.closed = True
         self.queue.clear()
         self.pending.clear()

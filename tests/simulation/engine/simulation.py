@@ -18,10 +18,10 @@ from simulation.engine.transcript import History, Record, SimulationFailure
 from distsync._protocols.steps import Request
 from distsync.errors import ClientClosedError
 
-#: A schedule that takes longer does not terminate.
+#: A schedule that is longer than this does not come to rest.
 MAX_STEPS = 200_000
 MAX_S = 3_600.0
-#: Time for background work to finish after all tasks are done and after the last fault.
+#: Time after the last task or fault for background work to come to rest.
 SETTLE_S = 40.0
 
 
@@ -29,12 +29,11 @@ NO_FAULTS = Faults()
 
 
 class Simulation:
-    """One schedule: many tasks of several processes against the embedded server's engine, in this
-    thread.
+    """One schedule: tasks of several processes against the embedded server's engine, in this thread.
 
-    Everything that happens follows from ``seed``: the same program with the same seed does the same
-    again. ``by_rank`` is the fraction of seeds whose schedule is by rank (see scheduler.py),
-    which finds rare interleavings.
+    Everything follows from ``seed``: the same program with the same seed does the same again.
+    ``by_rank`` is the share of seeds that are scheduled by rank (see scheduler.py), which finds
+    rare interleavings.
     """
 
     def __init__(
@@ -50,32 +49,37 @@ class Simulation:
         self.faults = Injector(self, faults)
         self.processes: dict[str, SimProcess] = {}
         self.interrupts: list[tuple[Task, Any]] = []
-        """Which task was interrupted by Ctrl-C, and at which step it was."""
+        """The tasks that Ctrl-C interrupted, each with the step that it was at."""
         self.tampered: set[int] = set()
         """Sessions that an administrator ended, or whose znodes an intruder deleted: their holders
-        cannot know it.
+        cannot know.
         """
-        self.graveyard: list[Coroutine[Any, Any, Any]] = []
+        self.abandoned: list[Coroutine[Any, Any, Any]] = []
         self.current: Task | None = None
         self.failure: SimulationFailure | None = None
         self.muted = False
         self.clean_up_ms = 0
-        """So much longer than its deadline a call may take: for what it has to take back to know its own outcome."""
+        """By how much a call may exceed its deadline, for clean-up that it needs to know its own
+        outcome.
+        """
         self.done_ms = 0
-        """When all tasks were done, before what they had begun came to rest."""
+        """When all tasks were done, before the background work that they had begun."""
         self.tasks_open = 0
 
     # --- building
 
     def process(self, name: str, *, session_timeout: float = 10.0, connect_timeout: float | None = None) -> SimProcess:
-        """Create a process; it connects when it first needs to, within ``connect_timeout`` seconds
-        (None for no limit).
+        """Add a process, which connects when it first needs to.
+
+        ``connect_timeout`` limits the first connection (None: no limit). Timeouts are in seconds.
         """
         process = self.processes[name] = SimProcess(self, name, session_timeout, connect_timeout)
         return process
 
     def external_client(self, step: Request[Any]) -> Any:
-        """Return the answer to a request that a client outside of this world sends; raises its error."""
+        """Perform a request at once as a client outside of this world; return the answer, or raise its
+        error.
+        """
         return self.server.external_client(step)
 
     def guid(self) -> str:
@@ -90,14 +94,14 @@ class Simulation:
         """Seconds since the beginning."""
         return self.scheduler.now_ms / 1000
 
-    # --- records
+    # --- notes and records
 
     def note(self, who: str, what: str, about: Any) -> None:
         """Add a line to the transcript."""
         self.history.notes.append((self.scheduler.now_ms, who, what, about))
 
     def record(self, event: str, **fields: Any) -> None:
-        """Record something of the current task for the checks."""
+        """Report something to the checks, as the current task."""
         if self.muted or self.current is None:
             return
         task = self.current
@@ -108,13 +112,13 @@ class Simulation:
             check.see(self, record)
 
     def fail(self, message: str) -> None:
-        """End the schedule with a violation; ``run`` raises SimulationFailure."""
+        """Report a violation: the schedule ends, and ``run`` raises SimulationFailure."""
         if self.failure is None and not self.muted:
             self.note("CHECK", "failed", message)
             self.failure = SimulationFailure(message, self.seed, self.faults.plan, self.faults.injected, self.history)
 
     def task_done(self, task: Task) -> None:
-        """Called by the process for each task that ended by itself."""
+        """Fail on an unexpected error of a task that has ended by itself."""
         error = task.error
         expected = (*task.expected, KeyboardInterrupt) if task.interrupted else task.expected
         if task.process.session.closed:
@@ -128,10 +132,10 @@ class Simulation:
     # --- running
 
     def run(self, until: Callable[[], bool] | None = None) -> None:
-        """Run until ``until()`` holds.
+        """Run until ``until()``.
 
-        Without it, run until every task that is no daemon is done and nothing is outstanding; then
-        the checks see the end. A task that waits for something that cannot happen any more is a
+        Without it, run until each task that is not a daemon is done and nothing is in progress, and
+        call the checks' ``end``. A task that waits although nothing can wake it any more is a
         failure.
         """
         try:
@@ -148,7 +152,7 @@ class Simulation:
         self._raise()
 
     def _go(self, done: Callable[[], bool], seconds: float) -> None:
-        """Run until ``done()`` holds, or nothing is outstanding, or a failure."""
+        """Run until ``done()``, a failure, or nothing is in progress."""
         scheduler, server, pick = self.scheduler, self.server, self.scheduler.step
         latest_ms = scheduler.now_ms + round(seconds * 1000)
         while self.failure is None and not done() and scheduler.now_ms < latest_ms:
@@ -160,7 +164,9 @@ class Simulation:
                 self.fail(f"does not come to rest: {self._unfinished()}")
 
     def _leap(self) -> bool:
-        """Advance to the next timer, because no actor can run. Return False if there is none."""
+        """Advance the clock to the next timer, because no actor can run. Return False if nothing is
+        awaited.
+        """
         if self.scheduler.awaited == 0 and not self._orphaned_sessions():
             return False
         dues = [due for due in (self.scheduler.next_due_ms(), self.server.due_ms) if due is not None]
@@ -170,8 +176,8 @@ class Simulation:
         return True
 
     def _orphaned_sessions(self) -> bool:
-        """Return whether sessions of killed processes, closed clients, or replaced sessions still have
-        to end.
+        """Return whether sessions of killed processes, closed clients or replaced ones have yet to
+        end.
         """
         living = [process.session for process in self.processes.values() if process.alive]
         lives = {session.session_id for session in living if not session.closed}
@@ -185,7 +191,7 @@ class Simulation:
 
     def _unfinished(self) -> str:
         tasks = [task for process in self.processes.values() for task in process.tasks if not task.daemon]
-        return ", ".join(f"{task.name} at {task.at!r}" for task in tasks) or "nobody but daemons"
+        return ", ".join(f"{task.name} at {task.at!r}" for task in tasks) or "only daemons"
 
     def _end(self) -> None:
         for check in self.checks:
@@ -200,9 +206,7 @@ class Simulation:
     # --- the end
 
     def close(self) -> None:
-        """End the session of every process in good order; wait until the sessions of killed ones have
-        expired.
-        """
+        """End all sessions: those of live processes by closing them, others by their timeout."""
         try:
             for process in self.processes.values():
                 process.run_close_hooks()
@@ -224,7 +228,7 @@ class Simulation:
             self._end_all()
 
     def leftovers(self) -> list[str]:
-        """Return the znodes that exist, except the server's own."""
+        """Return the paths of the existing znodes, except the server's own."""
         return sorted(path for path in self.server.engine.paths() if path != "/" and not path.startswith("/zookeeper"))
 
     def _end_all(self) -> None:
@@ -233,9 +237,11 @@ class Simulation:
         self._abandon()
 
     def _abandon(self) -> None:
-        """Close coroutines of killed processes, with no effect of their finally blocks."""
+        """Close the coroutines of killed processes while notes and records are muted: their finally
+        blocks must have no effect.
+        """
         self.muted = True
-        for coroutine in self.graveyard:
+        for coroutine in self.abandoned:
             abandon(coroutine)
-        self.graveyard.clear()
+        self.abandoned.clear()
         self.muted = False

@@ -1,4 +1,4 @@
-"""Steps to records of the wire, and replies back to answers: literal tables."""
+"""Conversion of steps to records of the wire, and of replies to answers."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ ERRORS: dict[int, type[errors.ZnodeError]] = {
     ErrorCode.NO_CHILDREN_FOR_EPHEMERALS: errors.ChildrenOfEphemeralError,
 }
 
-#: Steps whose answer may be a proof for the lease clock, and those that may arm a watch.
+#: Steps whose answer may be a proof for the lease clock, and steps that may arm a watch.
 PROOFS = frozenset({steps.Create, steps.Delete, steps.SetData, steps.Multi, steps.Sync})
 WATCHING = frozenset({steps.GetData, steps.Exists, steps.Children})
 
 DATA, CHILD = "data", "child"
-#: The watches of a client that an event fires (kazoo keeps one table for exists and data).
+#: The watches of a client that an event fires (kazoo has one table for exists and data).
 FIRES: dict[int, tuple[str, ...]] = {
     EventType.NODE_CREATED: (DATA,),
     EventType.NODE_DATA_CHANGED: (DATA,),
@@ -68,12 +68,12 @@ REQUESTS: dict[type, Callable[[Any], records.Request]] = {
 
 
 def request_of(step: steps.Request[Any]) -> records.Request:
-    """Return the request of this step."""
+    """Return the request for this step."""
     return REQUESTS[type(step)](step)
 
 
 def watch_of(step: steps.Request[Any]) -> tuple[tuple[str, str], steps.Watch] | None:
-    """Return the key in the table of watches, and the watch that this read arms."""
+    """Return the key in the table of watches and the watch that this read arms, if any."""
     if type(step) not in WATCHING:
         return None
     watch: steps.Watch | None = step.watch  # type: ignore[attr-defined]
@@ -83,12 +83,12 @@ def watch_of(step: steps.Request[Any]) -> tuple[tuple[str, str], steps.Watch] | 
 
 
 def arms(step: steps.Request[Any], err: int) -> bool:
-    """Return whether the answer left a watch at the server."""
+    """Return whether the reply left a watch at the server."""
     return err == 0 or (isinstance(step, steps.Exists) and err == ErrorCode.NO_NODE)
 
 
 def by_the_leader(err: int) -> bool:
-    """Return whether the leader took part in this answer, if the request was a write or sync."""
+    """Return whether the leader took part in this reply, if the request was a write or a sync."""
     return err == 0 or err in ERRORS
 
 
@@ -104,7 +104,7 @@ def error_of(step: steps.Request[Any], err: int) -> Exception:
 
 
 def answer_of(step: steps.Request[Any], err: int, body: Any, rng: random.Random) -> Any:
-    """Return the step's answer, or the exception in its place. Names of a listing are in any order."""
+    """Return the step's answer, or an exception. Names of a listing are in random order."""
     kind = type(step)
     if kind is steps.Multi:
         return _multi(step, err, body)

@@ -1,7 +1,7 @@
-"""A task: one thread of a simulated process, which runs protocols step by step.
+"""A task: a thread of a simulated process, which drives protocols step by step.
 
-A step has exactly the meaning of distsync._protocols.steps and of the blocking driver. A task is
-picked only when the answer to its step is there; what it then runs up to its next await is atomic.
+A step means exactly what distsync._protocols.steps and the blocking driver define. A task is picked
+only when the answer to its step is there; everything up to its next await is atomic.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from simulation.engine.process import SimProcess
 
 
-#: Probability that no other actor gets a turn at a step that needs no request.
-GOES_ON = 0.85
+#: The chance that no other actor gets a turn at a step that needs no request.
+CONTINUES = 0.85
 
 
 class Task(Actor):
-    """A thread with its ``result`` or ``error`` once it is ``done``."""
+    """A thread. It has a ``result`` or an ``error`` once it is ``done``."""
 
     __slots__ = (
         "process", "name", "daemon", "expected", "result", "error", "done", "stack", "at", "interrupted",
@@ -82,14 +82,14 @@ class Task(Actor):
                 failed, value = False, stop.value
             except BaseException as error:
                 failed, value = True, error
-                self._leave_behind(frame, error)
+                self._clean_up_after(frame, error)
             else:
                 if isinstance(step, Run):
                     self._push(step.protocol, step.timeout)
                     failed, value = False, None
                     continue
                 self._perform(frame, step)
-                if not self._goes_on():
+                if not self._continues():
                     return
                 failed, value = self._answer()
                 continue
@@ -103,8 +103,8 @@ class Task(Actor):
         super().stall()
 
     def unstall(self) -> None:
-        """What arrived in between counts, as for a thread that reads the clock only when it runs
-        again.
+        """Resume. What arrived in the meantime comes before a timeout, as for a thread that looks at
+        the clock only when it runs.
         """
         super().unstall()
         if self.stalls:
@@ -116,7 +116,7 @@ class Task(Actor):
             overdue()
 
     def _judge_time(self, frame: Frame) -> None:
-        """Check that a call with a deadline ends soon after it, whatever is unavailable."""
+        """Check that a call with a deadline ends soon after it, whatever is unreachable."""
         now_ms = self.scheduler.now_ms
         if self.stack:
             self.stack[-1].excused_ms += now_ms - frame.began_ms - frame.excused_ms
@@ -131,25 +131,25 @@ class Task(Actor):
         self.rest()
         return answer
 
-    def _goes_on(self) -> bool:
-        """Return whether the task continues at once, as it mostly does after a step that was answered
-        at once.
+    def _continues(self) -> bool:
+        """Return whether the task continues at once: a step that was answered at once rarely lets
+        others run.
         """
-        return self._resume is not None and not self.stalls and self.scheduler.rng.random() < GOES_ON
+        return self._resume is not None and not self.stalls and self.scheduler.rng.random() < CONTINUES
 
     def _push(self, coroutine: Coroutine[Any, Any, Any], timeout: float | None) -> None:
         first = not self.process.session.ever_connected
         self.stack.append(Frame(coroutine, timeout, self.scheduler.now_ms, first))
 
-    def _leave_behind(self, frame: Frame, error: BaseException) -> None:
-        """Delete what a call created that ends with an exception, except what it holds on purpose."""
-        keeper, kept = self.process.keeper, frame.kept(error)
-        wanted = {step.path for step in kept if keeper.holds.is_active(step.loss)}
+    def _clean_up_after(self, frame: Frame, error: BaseException) -> None:
+        """Delete what a failed call created, except what it intentionally still holds."""
+        keeper, outliving = self.process.keeper, frame.outliving(error)
+        wanted = {step.path for step in outliving if keeper.holds.is_active(step.loss)}
         for orphan in frame.created_nodes.leftovers(wanted.__contains__):
             if keeper.lease.session_id is not None:
                 keeper.delete_leftover(orphan, keeper.lease.session_id)
         for step in frame.created_nodes.holds:
-            if step not in kept:
+            if step not in outliving:
                 keeper.holds.mark_lost(step.loss, INTERRUPTED)
 
     def _finish(self, failed: bool, value: Any) -> None:
@@ -160,7 +160,7 @@ class Task(Actor):
         self.process.task_done(self)
 
     def resume(self, failed: bool, value: Any) -> None:
-        """Allow the task to be picked, because the answer to its step is there."""
+        """Store the answer to the current step, so that the task can be picked."""
         timer, self._timer, self._abandon, self._on_deadline = self._timer, None, None, None
         self._overdue = None
         if timer is not None:
@@ -171,31 +171,33 @@ class Task(Actor):
         self.ready()
 
     def throw(self, error: BaseException) -> None:
-        """Throw ``error`` at the await where the task is; the call has a new deadline for its
-        clean-up.
-        """
+        """Raise ``error`` at the task's current await; the call has a fresh deadline for its clean-up."""
         if self.stack:
-            self._forsake()
-            self.stack[-1].clean_up_from(self.scheduler.now_ms, anew=True)
+            self._abandon_step()
+            self.stack[-1].clean_up_from(self.scheduler.now_ms, extend=True)
             self.stack[-1].due_ms = self.stack[-1].deadline_ms
             self.resume(True, error)
 
     def expire(self) -> None:
-        """Let the deadline of the call pass now, if it has one; a first connection has its own time."""
+        """Make the deadline of the current call now, if it has one. A first connection still gets its
+        time.
+        """
         if self.stack and self.stack[-1].deadline_ms is not None and self.process.session.ever_connected:
             self.stack[-1].deadline_ms = min(self.stack[-1].deadline_ms, self.scheduler.now_ms)
             self.stack[-1].due_ms = self.stack[-1].deadline_ms
             if self._on_deadline is not None:
                 self._on_deadline()
 
-    def _forsake(self) -> None:
+    def _abandon_step(self) -> None:
         abandon, self._abandon = self._abandon, None
         if abandon is not None:
             abandon()
 
-    def vanish(self) -> list[Coroutine[Any, Any, Any]]:
-        """Remove the task without running a finally block; return its coroutines, innermost first."""
-        self._forsake()
+    def discard(self) -> list[Coroutine[Any, Any, Any]]:
+        """Discard the task without running a finally block. Return its coroutines, innermost first, to
+        be abandoned.
+        """
+        self._abandon_step()
         if self._timer is not None:
             self._timer.cancel()
         self._resume = self._overdue = None
@@ -220,7 +222,7 @@ class Task(Actor):
         world.faults.at_step(self)
 
     def _ask(self, frame: Frame, requests: tuple[steps.Request[Any], ...], single: bool) -> None:
-        """Send requests back to back; the answers arrive together."""
+        """Send the requests back to back; their answers are returned together."""
         if not requests:
             self.resume(False, ())
             return
@@ -237,12 +239,14 @@ class Task(Actor):
             limit_ms = frame.deadline_ms + (0 if frame.cleaning else frame.grace_ms)
             if not self.process.session.ever_connected:
                 limit_ms = max(limit_ms, frame.began_ms + FIRST_CONNECTION_MS)
-            self._at(limit_ms, lambda: self._too_late(frame, DeadlineError(repr(requests[0]))))
+            self._at(limit_ms, lambda: self._time_out(frame, DeadlineError(repr(requests[0]))))
 
-    def _too_late(self, frame: Frame, error: Exception) -> None:
-        """Throw DeadlineError; the clean-up that follows has a deadline of its own, once."""
-        self._forsake()
-        frame.clean_up_from(self.scheduler.now_ms, anew=False)
+    def _time_out(self, frame: Frame, error: Exception) -> None:
+        """Raise ``error`` because the deadline has passed; the clean-up that follows gets a deadline
+        of its own, once.
+        """
+        self._abandon_step()
+        frame.clean_up_from(self.scheduler.now_ms, extend=False)
         self.resume(True, error)
 
     def _at(self, due_ms: int, action: Callable[[], None]) -> None:
@@ -269,19 +273,19 @@ class Task(Actor):
             for signal in signals:
                 signal.unsubscribe(wake)
 
-        def over(woke: steps.WakeReason) -> None:
+        def finish(woke: steps.WakeReason) -> None:
             leave()
             self.resume(False, woke)
 
         def wake() -> None:
-            over(steps.WakeReason.SIGNAL)
+            finish(steps.WakeReason.SIGNAL)
 
         for signal in signals:
             signal.subscribe(wake)
         self._abandon = leave
-        self._limit(frame, step, over)
+        self._limit(frame, step, finish)
 
-    def _limit(self, frame: Frame, step: steps.Wait, over: Callable[[steps.WakeReason], None]) -> None:
+    def _limit(self, frame: Frame, step: steps.Wait, finish: Callable[[steps.WakeReason], None]) -> None:
         now_ms, woke = self.scheduler.now_ms, steps.WakeReason.LIMIT
         due_ms = None if step.limit is None else now_ms + max(0, round(step.limit * 1000))
         deadline_ms = frame.deadline_ms
@@ -289,11 +293,11 @@ class Task(Actor):
             deadline_ms += frame.grace_ms
         if deadline_ms is not None and (due_ms is None or deadline_ms <= due_ms):
             due_ms, woke = deadline_ms, steps.WakeReason.DEADLINE
-        self._on_deadline = lambda: over(steps.WakeReason.DEADLINE)
+        self._on_deadline = lambda: finish(steps.WakeReason.DEADLINE)
         if due_ms is not None and due_ms <= now_ms:
-            over(woke)
+            finish(woke)
         elif due_ms is not None:
-            self._at(due_ms, lambda: over(woke))
+            self._at(due_ms, lambda: finish(woke))
 
     def _connected(self, frame: Frame, step: steps.Connected) -> None:
         session = self.process.session
@@ -304,19 +308,19 @@ class Task(Actor):
             self.resume(True, ClientClosedError("a connection"))
             return
 
-        def tell(answer: steps.SessionInfo | Exception) -> None:
+        def resume(answer: steps.SessionInfo | Exception) -> None:
             if waiting:
                 self.resume(isinstance(answer, Exception), answer)
 
         waiting = [True]
         self._abandon = waiting.clear
-        session.waiting.append(tell)
+        session.waiting.append(resume)
         session.start()
         self._give_up_connecting(frame)
 
     def _give_up_connecting(self, frame: Frame) -> None:
-        """Give up at the deadline; a first connection gets its own time, at least FIRST_CONNECTION_MS,
-        once per call.
+        """Give up at the deadline. Once per call, a first connection gets its own time, at least
+        FIRST_CONNECTION_MS.
         """
         began_ms, due_ms = frame.began_ms, frame.deadline_ms
         late: Exception = DeadlineError("the connection to the server")
@@ -327,7 +331,7 @@ class Task(Actor):
             due_ms = None if waited_ms is None else began_ms + waited_ms
             late = UnreachableError("the simulated server", (waited_ms or 0) / 1000, "connect_timeout")
         if due_ms is not None:
-            self._on_deadline = lambda: self._too_late(frame, late)
+            self._on_deadline = lambda: self._time_out(frame, late)
             self._at(due_ms, self._on_deadline)
 
     def _proven(self, frame: Frame, step: steps.Proven) -> None:
@@ -342,11 +346,11 @@ class Task(Actor):
         self.process.keeper.unhold(step.loss)
         self.resume(False, None)
 
-    def _heed(self, frame: Frame, step: steps.WatchNode) -> None:
+    def _watch_node(self, frame: Frame, step: steps.WatchNode) -> None:
         self.process.keeper.watch(step)
         self.resume(False, None)
 
-    def _lose(self, frame: Frame, step: steps.ReportLoss) -> None:
+    def _report_loss(self, frame: Frame, step: steps.ReportLoss) -> None:
         self.process.keeper.holds.lose_path(step.path)
         self.resume(False, None)
 
@@ -362,7 +366,9 @@ class Task(Actor):
         self.resume(False, None)
 
     def _call(self, frame: Frame, step: steps.Call) -> None:
-        """Call a user function. One that returns a coroutine makes calls itself: run it to its end."""
+        """Call a user function. If it returns a coroutine, it calls public objects: drive that to its
+        end.
+        """
         try:
             value = step.function()
         except Exception as error:
@@ -381,8 +387,8 @@ PERFORM: dict[type, Callable[[Task, Frame, Any], None]] = {
     steps.Proven: Task._proven,
     steps.Hold: Task._hold,
     steps.StopHolding: Task._unhold,
-    steps.ReportLoss: Task._lose,
-    steps.WatchNode: Task._heed,
+    steps.ReportLoss: Task._report_loss,
+    steps.WatchNode: Task._watch_node,
     steps.Guid: Task._guid,
     steps.Background: Task._background,
     steps.AtClose: Task._at_close,

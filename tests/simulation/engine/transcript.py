@@ -1,6 +1,6 @@
 """The transcript of a schedule, the records of its tasks, and the failure that shows both.
 
-Notes are stored as they come, and formatted only when they are read.
+Notes are kept as they are, and formatted only when they are read.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from typing import Any
 from simulation.engine.faults import Exactly, Faults
 from simulation.engine.transcript_format import TranscriptFormatter
 
-#: Number of last lines of the transcript in the text of a failure.
+#: Maximum number of lines of the transcript in a failure's text.
 SHOWN_LINES = 400
 WIDEST = 300
 
 
 @dataclass(frozen=True)
 class Record:
-    """An event that a task recorded with ``world.record``."""
+    """Something that a task reported with ``world.record``."""
 
     at_ms: int
     process: str
@@ -35,14 +35,14 @@ class Record:
 
 
 class History:
-    """All that happened in one schedule."""
+    """Everything that happened in one schedule."""
 
     def __init__(self) -> None:
         self.notes: list[tuple[int, str, str, Any]] = []
         self.records: list[Record] = []
 
     def lines(self, last: int | None = None) -> Iterable[str]:
-        """Return a line for each note: time in ms, actor, event, details."""
+        """Yield a line for each note: time in ms, source, what, and its argument."""
         words = TranscriptFormatter()
         for at_ms, who, what, about in self.notes[-last:] if last else self.notes:
             yield f"{at_ms:>8} {who:<16} {what} {words.of(about)[:WIDEST]}".rstrip()
@@ -53,7 +53,7 @@ class History:
 
 
 class SimulationFailure(AssertionError):
-    """A violation in one schedule. ``seed`` and ``plan`` reproduce it."""
+    """A violation in one schedule. ``seed`` and ``plan`` repeat it."""
 
     def __init__(self, message: str, seed: int, plan: Faults, injected: list[Exactly], history: History) -> None:
         super().__init__(message, seed)

@@ -1,6 +1,6 @@
-"""Short text for steps and answers in transcripts.
+"""Short texts for steps and answers in transcripts.
 
-The same schedule gives the same text, so nothing is named by its address.
+Equal schedules give equal texts, so nothing is named by its address.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from distsync._protocols import steps
 
 
 class TranscriptFormatter:
-    """Formats values; signals are numbered in order of appearance."""
+    """Formats values; signals are numbered in the order of their appearance."""
 
     def __init__(self) -> None:
         self._numbers: dict[int, int] = {}
 
     def of(self, value: Any) -> str:
-        """Return the text for a step, an answer, or anything inside of one."""
+        """Return the text for a step, an answer, or a part of one."""
         if isinstance(value, str):
             return value
         if isinstance(value, steps.Signal):

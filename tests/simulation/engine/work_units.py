@@ -1,6 +1,6 @@
-"""Units of work: some schedules of one scenario, run and tallied in any process.
+"""Units of work: some schedules of one scenario, played and counted in any process.
 
-Input and output are plain data; a unit gives the same result wherever it is run.
+Input and output are plain data, and a unit gives the same result wherever it is played.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from simulation.engine.await_points import FOLDER, Locator
 from simulation.engine.fault_coverage import Coverage
 from simulation.engine.fault_targeting import FaultTargeting
 from simulation.engine.faults import Exactly
-from simulation.engine.results import KEPT, Tally
+from simulation.engine.results import MAX_VIOLATIONS, Tally
 from simulation.engine.runner import faults_of, run_seed
 from simulation.engine.transcript import SimulationFailure
 from simulation.scenarios import SCENARIOS, Scenario
 
-#: Number of schedules after which surviving reference cycles are collected.
+#: Collect reference cycles that survived their own schedule after this number of schedules.
 COLLECT_AFTER = 200
 
 
 @dataclass(frozen=True)
 class TargetedRun:
-    """One schedule with aimed faults.
+    """A schedule with aimed faults.
 
-    What follows the first of them depends on ``salt`` if given; that one is aimed at the place
-    ``only`` if given; random faults are this many times as likely.
+    ``salt`` determines what follows the first one, unless it is 0. ``only`` is the place at which
+    that one is aimed. ``intensity`` is the factor for the probability of random faults.
     """
 
     seed: int
@@ -41,10 +41,11 @@ class TargetedRun:
 
 @dataclass(frozen=True)
 class WorkUnit:
-    """Seeds from ``first`` to ``end``, with faults this many times as likely as usual; or ``shots`` at
-    the kinds that are ``wanted`` at places.
+    """Seeds from ``first`` up to ``end``, with ``intensity`` as the factor for random faults, or
+    ``shots``.
 
-    ``often``: how often a schedule of this scenario reaches a place.
+    ``wanted`` are the kinds that the shots aim at, by place. ``often`` is how often a schedule of
+    this scenario reaches a place.
     """
 
     scenario: str
@@ -56,13 +57,13 @@ class WorkUnit:
     often: dict[str, float] = field(default_factory=dict)
 
 
-def work_off(piece: WorkUnit, scenario: Scenario | None = None, locator: Locator | None = None) -> Tally:
-    """Run all its schedules."""
-    scenario = scenario or SCENARIOS[piece.scenario]
+def play_unit(unit: WorkUnit, scenario: Scenario | None = None, locator: Locator | None = None) -> Tally:
+    """Play all schedules of a unit."""
+    scenario = scenario or SCENARIOS[unit.scenario]
     locator = locator or LOCATOR
-    tally = Tally(seeds=[(piece.first, piece.end)] if piece.end > piece.first and piece.intensity == 1.0 else [])
-    coverage = FaultTargeting(locator, piece.wanted, piece.often) if piece.shots else Coverage(locator)
-    shots = piece.shots or tuple(TargetedRun(seed, intensity=piece.intensity) for seed in range(piece.first, piece.end))
+    tally = Tally(seeds=[(unit.first, unit.end)] if unit.end > unit.first and unit.intensity == 1.0 else [])
+    coverage = FaultTargeting(locator, unit.wanted, unit.often) if unit.shots else Coverage(locator)
+    shots = unit.shots or tuple(TargetedRun(seed, intensity=unit.intensity) for seed in range(unit.first, unit.end))
     began = time.perf_counter()
     gc.disable()
     try:
@@ -81,7 +82,7 @@ def work_off(piece: WorkUnit, scenario: Scenario | None = None, locator: Locator
     return tally
 
 
-#: One per process: what it learns about the code is valid for all schedules.
+#: One per process: what it learns of the code is valid for all schedules.
 LOCATOR = Locator(FOLDER)
 
 
@@ -95,13 +96,13 @@ def _play(tally: Tally, scenario: Scenario, coverage: Coverage, shot: TargetedRu
     try:
         world = run_seed(scenario, shot.seed, plan, coverage, aim is not None)
         struck = world.faults.injected
-        world.history.notes.clear()  # garbage of before need not be collected
+        world.history.notes.clear()  # freed now, it need not be collected
     except SimulationFailure as failure:
         struck = failure.injected
         aimed = [struck[index] for index in aim.aimed] if aim is not None else []
         tally.violated += 1
         tally.violations.append(violation_of(shot, aimed, failure.message))
-        del tally.violations[KEPT:]
+        del tally.violations[MAX_VIOLATIONS:]
     tally.schedules += 1
     tally.aimed += aim is not None
     tally.injected.update(each.kind for each in struck)
@@ -109,12 +110,12 @@ def _play(tally: Tally, scenario: Scenario, coverage: Coverage, shot: TargetedRu
 
 
 def violation_of(shot: TargetedRun, aimed: Sequence[Exactly], message: str) -> dict[str, Any]:
-    """Return what is kept of a failed schedule: enough to run it again."""
+    """Return what is needed to repeat a schedule with a violation."""
     return {"seed": shot.seed, "fierce": shot.intensity, "exactly": [list(each) for each in aimed], "message": message}
 
 
 def again(scenario: str, violation: dict[str, Any]) -> str:
-    """Return the arguments that reproduce the schedule."""
+    """Return the command line arguments that repeat the schedule."""
     words = [f"--primitive {scenario} --seed {violation['seed']}"]
     if violation["fierce"] != 1.0:
         words.append(f"--fierce {violation['fierce']:g}")

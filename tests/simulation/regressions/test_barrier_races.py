@@ -1,4 +1,6 @@
-"""A barrier in rare races: each interleaving of a few moments, seed by seed."""
+"""Races at a barrier that its scenario seldom reaches: every interleaving of a few moments, seed by
+seed.
+"""
 
 from __future__ import annotations
 
@@ -24,14 +26,14 @@ async def connect() -> None:
     await Connected()
 
 
-class Corner:
-    """A barrier for two: the znode of its first party is deleted while the second one opens it; then a
-    third one comes.
+class DeletionWhileOpening:
+    """A barrier for two. The znode of the first party is deleted while the second one opens it; then a
+    third party arrives.
     """
 
     def __init__(self, seed: int) -> None:
         self.world = Simulation(seed)
-        self.told: dict[str, int | None] = {}
+        self.results: dict[str, int | None] = {}
 
     def core(self, process: SimProcess) -> BarrierCore:
         return BarrierCore(PATH, 2, Receipts("/distsync/receipts"))
@@ -39,9 +41,9 @@ class Corner:
     async def party(self, process: SimProcess, name: str, seconds: float, acts: bool = False) -> None:
         await Wait(limit=seconds)
         try:
-            self.told[name] = await Run(self.core(process).wait(b"", self.act if acts else None), 60.0)
+            self.results[name] = await Run(self.core(process).wait(b"", self.act if acts else None), 60.0)
         except BrokenBarrierError:
-            self.told[name] = None
+            self.results[name] = None
 
     def act(self) -> None:
         first = next(path for path in self.world.leftovers() if path.endswith("-lock-0000000000"))
@@ -57,22 +59,22 @@ class Corner:
             third = world.process("third")
             third.spawn(connect())
             world.run()
-        return self.told
+        return self.results
 
 
-def test_two_parties_that_open_after_a_deletion_pass_both_or_not_at_all() -> None:
+def test_two_parties_that_both_open_after_a_deletion_both_pass_or_both_fail() -> None:
     together = 0
     for seed in range(400):
-        told = Corner(seed).play()
-        assert told["first"] is None
-        assert {told["second"], told["third"]} in ({0, 1}, {None}), (seed, told)
-        together += told["second"] is not None
+        results = DeletionWhileOpening(seed).play()
+        assert results["first"] is None
+        assert {results["second"], results["third"]} in ({0, 1}, {None}), (seed, results)
+        together += results["second"] is not None
     assert 0 < together < 400
 
 
-class Away:
-    """A party is cut off at a request until long after its timeout; another client resets the barrier
-    in between.
+class PartyAway:
+    """A party is cut off at a request until long after its timeout; another process resets the barrier
+    before it returns.
     """
 
     TIMEOUT_S, RESET_S, AWAY_S = 2.0, 5.0, 20.0
@@ -87,7 +89,7 @@ class Away:
         return BarrierCore(PATH, 2, receipts(process))
 
     async def party(self, process: SimProcess) -> None:
-        """Knows the barrier before its call of wait."""
+        """Read the state of the barrier before waiting at it."""
         await Wait(limit=1.0)
         core = self.core(process)
         assert await Run(core.state()) == (0, False)
@@ -113,14 +115,14 @@ class Away:
 
 
 @pytest.mark.parametrize("request_number", range(3, 14))
-def test_timeout_in_an_outage_does_not_break_a_barrier_that_was_reset(request_number: int) -> None:
+def test_timeout_in_an_outage_does_not_break_a_barrier_that_was_reset_since(request_number: int) -> None:
     for seed in range(10):
-        assert Away(seed, request_number).play() == (0, False), seed
+        assert PartyAway(seed, request_number).play() == (0, False), seed
 
 
-class Outage:
-    """All waiters at a barrier of three are cut off until long after their timeouts; there is no other
-    client.
+class OutageOfAllWaiters:
+    """All parties that wait at a barrier are cut off until long after their timeouts, and no other
+    process uses it.
     """
 
     CALM_S, TIMEOUT_S = 1.0, 2.0
@@ -134,7 +136,9 @@ class Outage:
         self.state = (-1, False)
 
     async def prepare(self, core: BarrierCore, name: str) -> bool:
-        """Set what this process knows of the barrier before; return whether it will give up there."""
+        """Give this process its earlier knowledge of the barrier. Return whether it will wait again,
+        and give up.
+        """
         if self.before == "passed":
             await Run(core.wait(b""))
             return name == "one"
@@ -146,7 +150,7 @@ class Outage:
 
     async def party(self, process: SimProcess) -> None:
         core = BarrierCore(PATH, self.parties, receipts(process))
-        with suppress(BrokenBarrierError):  # the cut came too early
+        with suppress(BrokenBarrierError):  # the connection was cut too early
             if await self.prepare(core, process.name):
                 await Wait(limit=self.CALM_S)
                 try:
@@ -169,11 +173,11 @@ class Outage:
 
 @pytest.mark.parametrize("before", ["nothing", "looked", "reset", "passed"])
 @pytest.mark.parametrize("away_s", [6.0, 20.0], ids=["the session lives", "the session ends"])
-def test_barrier_is_broken_after_all_parties_gave_up_in_an_outage(before: str, away_s: float) -> None:
+def test_barrier_whose_waiters_all_time_out_in_an_outage_is_broken_afterwards(before: str, away_s: float) -> None:
     played = 0
     for seed in range(4):
         for request in range(1, 22):
-            outage = Outage(seed, request, away_s, before)
+            outage = OutageOfAllWaiters(seed, request, away_s, before)
             outage.play()
             if outage.gave_up:
                 assert outage.state == (0, True), (seed, request)
@@ -181,42 +185,42 @@ def test_barrier_is_broken_after_all_parties_gave_up_in_an_outage(before: str, a
     assert played > 40
 
 
-class Anew:
-    """A party of two is cut off until after its timeout; it waits again as soon as the connection is
+class ReturnAfterOutage:
+    """A party of two is cut off until after its timeout, and waits again as soon as the connection is
     back.
     """
 
     def __init__(self, seed: int, request: int) -> None:
         self.world = Simulation(seed, faults=Faults(exactly=(Exactly("cut", "one", request, 6000),)))
-        self.told: list[str] = []
+        self.results: list[str] = []
 
     async def party(self, process: SimProcess) -> None:
         core = BarrierCore(PATH, 2, receipts(process))
         await Run(core.state())
         for seconds in (2.0, 20.0):
             try:
-                self.told.append(str(await Run(core.wait(b""), seconds)))
+                self.results.append(str(await Run(core.wait(b""), seconds)))
             except BrokenBarrierError:
-                self.told.append("broken")
-        self.told.append(str(await Run(core.state())))
+                self.results.append("broken")
+        self.results.append(str(await Run(core.state())))
 
     def play(self) -> list[str]:
         with self.world as world:
             process = world.process("one")
             process.spawn(self.party(process))
             world.run()
-        return self.told
+        return self.results
 
 
-def test_party_that_gave_up_in_an_outage_and_returns_is_not_counted_twice() -> None:
+def test_party_that_times_out_in_an_outage_and_returns_is_not_counted_twice() -> None:
     for seed in range(5):
         for request in range(2, 22):
-            assert Anew(seed, request).play() == ["broken", "broken", "(0, True)"], (seed, request)
+            assert ReturnAfterOutage(seed, request).play() == ["broken", "broken", "(0, True)"], (seed, request)
 
 
-class Surplus:
-    """A party arrives behind enough others, one of which does not open; it gives up in an outage, and
-    reconnects when those are gone.
+class SurplusParty:
+    """A party arrives behind a full group, one of which does not get to open the barrier. It gives up
+    in an outage, and is back when the group is killed.
     """
 
     TIMEOUT_S, AWAY_MS = 2.0, 6000
@@ -224,7 +228,7 @@ class Surplus:
     def __init__(self, seed: int) -> None:
         placed = Exactly("outage", "clock", 1, self.AWAY_MS), Exactly("stall", "second", 6, 60_000)
         self.world = Simulation(seed, faults=Faults(exactly=placed))
-        self.stood, self.state = 0, (-1, False)
+        self.queued, self.state = 0, (-1, False)
 
     async def party(self, process: SimProcess, seconds: float, timeout: float) -> None:
         await Wait(limit=seconds)
@@ -233,9 +237,9 @@ class Surplus:
             await Run(core.wait(b""), timeout)
 
     async def clock(self, process: SimProcess) -> None:
-        """All are there, the servers go, and the first two die."""
+        """When all are there, start the outage and kill the first two parties."""
         await Wait(limit=2.5)
-        self.stood = sum("-lock-" in path for path in self.world.leftovers())
+        self.queued = sum("-lock-" in path for path in self.world.leftovers())
         await Together(Sync())
         for name in ("first", "second"):
             self.world.processes[name].kill()
@@ -250,17 +254,17 @@ class Surplus:
             process = world.process("clock")
             process.spawn(self.clock(process))
             world.run()
-        return self.stood, self.state
+        return self.queued, self.state
 
 
-def test_surplus_party_that_gives_up_in_an_outage_breaks_the_barrier() -> None:
-    played = [Surplus(seed).play() for seed in range(20)]
-    assert [state for stood, state in played if stood == 3] == [(0, True)] * sum(stood == 3 for stood, _ in played)
-    assert sum(stood == 3 for stood, _ in played) > 5
+def test_surplus_party_that_times_out_in_an_outage_breaks_the_barrier_too() -> None:
+    played = [SurplusParty(seed).play() for seed in range(20)]
+    assert [state for queued, state in played if queued == 3] == [(0, True)] * sum(queued == 3 for queued, _ in played)
+    assert sum(queued == 3 for queued, _ in played) > 5
 
 
-class Twice:
-    """A party gives up in an outage, waits again, and the next outage hits while it breaks the
+class TwoOutages:
+    """A party gives up in an outage and returns, and the next outage begins while it breaks the
     barrier.
     """
 
@@ -283,14 +287,14 @@ class Twice:
 
 
 @pytest.mark.parametrize("request_number", range(18, 31))
-def test_party_that_finishes_an_earlier_calls_departure_keeps_its_own_timeout(request_number: int) -> None:
+def test_call_that_completes_the_break_of_an_earlier_one_keeps_its_own_timeout(request_number: int) -> None:
     """The simulator checks the timeouts."""
     for seed in range(10):
-        Twice(seed, request_number).play()
+        TwoOutages(seed, request_number).play()
 
 
-class Forgotten:
-    """A party of two is cut off when it has arrived, and passes; the others continue until its name is
+class ForgottenParty:
+    """A party is cut off after it arrived, and passes. The others continue until its name has been
     forgotten, and one of them waits alone when the connection is back.
     """
 
@@ -299,7 +303,7 @@ class Forgotten:
     def __init__(self, seed: int, request: int) -> None:
         placed = Exactly("lost_reply", "one", request), Exactly("cut", "one", request + 1, self.AWAY_MS)
         self.world = Simulation(seed, faults=Faults(exactly=placed))
-        self.told: dict[str, list[int | None]] = {"one": [], "two": [], "three": []}
+        self.results: dict[str, list[int | None]] = {"one": [], "two": [], "three": []}
 
     async def party(self, process: SimProcess, turns: int) -> None:
         core = BarrierCore(PATH, 2, receipts(process))
@@ -308,40 +312,42 @@ class Forgotten:
             await Wait(limit=1.0)
         for _ in range(turns):
             try:
-                self.told[process.name].append(await Run(core.wait(b""), self.PATIENCE_S))
+                self.results[process.name].append(await Run(core.wait(b""), self.PATIENCE_S))
             except BrokenBarrierError:
-                self.told[process.name].append(None)
+                self.results[process.name].append(None)
 
     def play(self) -> dict[str, list[int | None]]:
         with self.world as world:
-            for name in self.told:
+            for name in self.results:
                 process = world.process(name)
                 process.spawn(self.party(process, 1 if name == "one" else self.TURNS))
             world.run()
-        return self.told
+        return self.results
 
 
-def test_party_that_passed_too_long_ago_does_not_pass_again() -> None:
-    """A party passes with another one: an even number of others cannot all have passed then."""
+def test_party_whose_passing_was_forgotten_in_an_outage_does_not_pass_again() -> None:
+    """A party passes together with another one. The other parties make an even number of calls, so
+    that not all of these can pass as well.
+    """
     left = 0
     for request in range(8, 17):
         for seed in range(5):
-            told = Forgotten(seed, request).play()
-            is_left = None in told["two"] + told["three"]
-            assert told["one"] == [None] or is_left, (request, seed, told)
+            results = ForgottenParty(seed, request).play()
+            is_left = None in results["two"] + results["three"]
+            assert results["one"] == [None] or is_left, (request, seed, results)
             left += is_left
     assert left > 5
 
 
-class Unheard:
-    """A party of a process that knows an old generation does not learn in time that it is enqueued in
-    the current one.
+class DelayedParty:
+    """A party of a process that knows only an old generation learns too late that it is queued in the
+    current one.
     """
 
     def __init__(self, seed: int, request: int) -> None:
         placed = (Exactly("slow", "one", request, 20_000),)
         self.world = Simulation(seed, faults=Faults(exactly=placed))
-        self.stood, self.state = 0, (-1, False)
+        self.queued, self.state = 0, (-1, False)
 
     async def party(self, process: SimProcess) -> None:
         await Wait(limit=0.5)
@@ -352,7 +358,7 @@ class Unheard:
             await Run(core.wait(b""), 1.0)
 
     async def other(self, process: SimProcess) -> None:
-        """The barrier is reset, and another party waits in the new generation."""
+        """Reset the barrier, and wait in the new generation."""
         core = BarrierCore(PATH, 3, receipts(process))
         with pytest.raises(BrokenBarrierError):
             await Run(core.wait(b""), 0.1)
@@ -363,7 +369,7 @@ class Unheard:
 
     async def clock(self, process: SimProcess) -> None:
         await Wait(limit=2.5)
-        self.stood = sum("-lock-" in path for path in self.world.leftovers())
+        self.queued = sum("-lock-" in path for path in self.world.leftovers())
         await Wait(limit=21.0)
         self.state = await Run(BarrierCore(PATH, 3, receipts(process)).state())
 
@@ -373,17 +379,17 @@ class Unheard:
                 process = world.process(name)
                 process.spawn(work(process))
             world.run()
-        return self.stood, self.state
+        return self.queued, self.state
 
 
-def test_party_that_learns_too_late_that_it_is_enqueued_breaks_its_own_generation() -> None:
-    played = [Unheard(seed, request).play() for seed in range(5) for request in range(2, 12)]
-    assert [state for stood, state in played if stood == 2] == [(0, True)] * sum(stood == 2 for stood, _ in played)
-    assert sum(stood == 2 for stood, _ in played) > 3
+def test_party_that_learns_too_late_that_it_is_queued_breaks_its_generation() -> None:
+    played = [DelayedParty(seed, request).play() for seed in range(5) for request in range(2, 12)]
+    assert [state for queued, state in played if queued == 2] == [(0, True)] * sum(queued == 2 for queued, _ in played)
+    assert sum(queued == 2 for queued, _ in played) > 3
 
 
-class Deleted:
-    """The parties of a broken barrier leave it while it is deleted, as an object without a name is."""
+class DeletedBarrier:
+    """The parties leave a broken barrier while it is deleted, as that of an unnamed object is."""
 
     def __init__(self, seed: int) -> None:
         self.world = Simulation(seed)
@@ -411,4 +417,4 @@ class Deleted:
 
 
 def test_parties_that_leave_a_deleted_barrier_do_not_recreate_it() -> None:
-    assert {seed: left for seed in range(200) if (left := Deleted(seed).play())} == {}
+    assert {seed: left for seed in range(200) if (left := DeletedBarrier(seed).play())} == {}

@@ -1,4 +1,4 @@
-"""A reader whose own process caches the writer's lock ends at its deadline, in an outage too."""
+"""A reader whose own process caches the write lock times out at its deadline, in an outage too."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ async def sleep(seconds: float) -> None:
 
 
 @pytest.mark.parametrize("seconds", [0.0, 1.0, 20.0])
-def test_reader_whose_process_caches_the_writers_lock_ends_at_its_deadline(seconds: float) -> None:
+def test_reader_in_a_process_that_caches_the_write_lock_times_out_in_an_outage(seconds: float) -> None:
     """The simulator checks the timeouts."""
 
     async def read() -> None:
@@ -29,17 +29,17 @@ def test_reader_whose_process_caches_the_writers_lock_ends_at_its_deadline(secon
         while world.server.back_ms is None:
             await Run(sleep(0.0))
         if core.writer.cached is not None:
-            kept.append(world.seed)
+            cached.append(world.seed)
         assert not await Run(core.acquire(owner, b""), seconds)
 
     async def clock() -> None:
         await Wait(limit=0.05)
         await Together(Sync())
 
-    kept: list[int] = []
+    cached: list[int] = []
     for seed in range(20):
         with Simulation(seed, faults=Faults(exactly=(Exactly("outage", "clock", 1, 60_000),))) as world:
             world.process("reader").spawn(read())
             world.process("clock").spawn(clock())
             world.run()
-    assert len(kept) > 5
+    assert len(cached) > 5

@@ -1,5 +1,5 @@
-"""A caller of a pool that was away too long, and whose removal was started by a process that exited,
-notices it, and does not wait for its former tasks in vain.
+"""A pool's caller that was away for too long, and whose removal was begun by a process that was then
+killed, learns of it, and does not wait for its tasks in vain.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ def core(process: SimProcess) -> PoolCore:
     return process.local(PATH, lambda: PoolCore(PATH, receipts(process)))
 
 
-async def call(process: SimProcess, told: list[str]) -> None:
-    """Leave with tasks put and one of them answered, and return."""
+async def call(process: SimProcess, outcomes: list[str]) -> None:
+    """Put tasks, be disconnected when one of them is answered, and return."""
     caller = Caller(core(process), GUID, is_private=False)
     await Run(caller.begin())
     await Run(core(process).put_tasks(TASKS, Progress()))
@@ -39,45 +39,47 @@ async def call(process: SimProcess, told: list[str]) -> None:
         answers = 0
         while answers < len(TASKS):
             answers += len(await Run(caller.receive()) or ())
-        told.append("answered")
+        outcomes.append("answered")
     except NoNodeError:
-        told.append("taken for dead")
+        outcomes.append("presumed dead")
 
 
 async def work(process: SimProcess, tasks: int) -> None:
-    """Finish this many tasks."""
+    """Finish this number of tasks."""
     for _ in range(tasks):
         for delivery in await Run(core(process).claim(b"{}", True, 1, 0)) or ():
             answer = await Run(core(process).answer(delivery, DONE, b"done"))
             await Run(core(process).finish([answer]))
 
 
-async def sweeps(process: SimProcess) -> None:
+async def sweep_repeatedly(process: SimProcess) -> None:
     for _ in range(int(LATER / 5)):
         await Wait(limit=5.0)
         await Run(sweep(core(process)))
 
 
-def play(dies_at: int) -> tuple[str, bool]:
-    """Return what the caller gets, and whether the sweeping process was killed at this step."""
-    told: list[str] = []
-    with Simulation(1, faults=Faults(exactly=(Exactly("kill", "sweeper", dies_at),))) as world:
+def play(kill_at: int) -> tuple[str, bool]:
+    """Kill the sweeper at this step. Return what the caller learns, and whether the sweeper was
+    killed.
+    """
+    outcomes: list[str] = []
+    with Simulation(1, faults=Faults(exactly=(Exactly("kill", "sweeper", kill_at),))) as world:
         calling, sweeper, observer = (world.process(name) for name in ("caller", "sweeper", OBSERVER))
-        spawn(calling, call(calling, told), "caller")
+        spawn(calling, call(calling, outcomes), "caller")
         spawn(observer, work(observer, 1), "worker")
-        spawn(sweeper, sweeps(sweeper), "sweeper")
+        spawn(sweeper, sweep_repeatedly(sweeper), "sweeper")
         world.clockwork.after(int(LATER * 1000), lambda: spawn(observer, work(observer, 9), "late", daemon=True))
         world.run()
-        (said,) = told
-        return said, not sweeper.alive
+        (outcome,) = outcomes
+        return outcome, not sweeper.alive
 
 
-def test_caller_notices_its_removal_by_a_process_that_exited() -> None:
-    told = []
-    for dies_at in itertools.count(1):
-        said, died = play(dies_at)
-        told.append(said)
-        if not died:
+def test_caller_learns_of_its_removal_if_the_sweeper_was_killed_halfway() -> None:
+    outcomes = []
+    for kill_at in itertools.count(1):
+        outcome, killed = play(kill_at)
+        outcomes.append(outcome)
+        if not killed:
             break
-    assert {"answered", "taken for dead"} == set(told)
-    assert "answered" not in told[told.index("taken for dead") :], "once it is being removed, it is"
+    assert {"answered", "presumed dead"} == set(outcomes)
+    assert "answered" not in outcomes[outcomes.index("presumed dead") :], "a removal that has begun is final"

@@ -1,4 +1,4 @@
-"""A worker that is notified of a loss has lost the item: others get it."""
+"""A worker to which the loss of an item is reported has lost it: others get it."""
 
 from __future__ import annotations
 
@@ -17,14 +17,12 @@ from distsync.errors import OutcomeUnknownError
 
 PATH = "/distsync/joinable_queue/q"
 
-#: Maximum number of the worker's requests until it has the item.
+#: The worker sends fewer requests before it has the item.
 REQUESTS = 24
 
 
 def expire_at(request: int, seed: int, how: str, workers: int) -> list[ClaimedItem]:
-    """End the session of the process that puts an item and claims it at this request; return what it
-    has then.
-    """
+    """End the session of workers that put and claim an item at this request. Return what they got."""
     got: list[ClaimedItem] = []
 
     async def work(process: SimProcess) -> None:
@@ -46,19 +44,19 @@ def expire_at(request: int, seed: int, how: str, workers: int) -> list[ClaimedIt
 
 
 @pytest.mark.parametrize("request_number", range(1, REQUESTS))
-def test_item_is_claimed_while_its_loss_has_not_fired(request_number: int) -> None:
+def test_item_is_claimed_as_long_as_its_loss_has_not_fired(request_number: int) -> None:
     for seed in range(3):
         expire_at(request_number, seed, "expire_away", workers=1)
 
 
 @pytest.mark.parametrize("request_number", range(38, 42))
-def test_claim_belongs_to_the_current_session_even_if_an_earlier_one_is_alive(request_number: int) -> None:
+def test_claim_made_beside_a_surviving_earlier_session_belongs_to_the_current_session(request_number: int) -> None:
     for seed in range(50, 60):
         expire_at(request_number, seed, "ghost", workers=2)
 
 
 @pytest.mark.parametrize("request_number", range(30, 38))
-def test_claim_requested_after_an_unnoticed_session_change_is_made_in_the_known_session(
+def test_claim_requested_after_an_unnoticed_new_session_is_made_in_the_known_session(
     request_number: int,
 ) -> None:
     for seed in range(8):

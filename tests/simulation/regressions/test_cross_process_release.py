@@ -1,5 +1,5 @@
-"""Releases by other processes: permits of one call, one of which is lost; an interrupt; and a lock,
-long ago.
+"""Releases by another process: of several permits of which one was lost, interrupted ones, and of a
+lock whose session then ends.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from distsync.errors import LockLostError, OverReleaseError, ReleasedTooOftenErr
 PATH = "/distsync/semaphore/s"
 LOCK_PATH = "/distsync/lock/l"
 
-#: Longer than a session lasts.
+#: Longer than a session.
 AWAY_S = 30.0
 
 
@@ -53,7 +53,7 @@ async def release_after_a_loss(process: SimProcess) -> None:
         await release(process, 3)
 
 
-def test_remaining_permits_are_released_if_one_of_several_was_lost() -> None:
+def test_release_of_several_permits_of_which_one_was_lost_releases_the_others() -> None:
     with Simulation(1) as world:
         one = world.process("one")
         one.spawn(release_after_a_loss(one))
@@ -61,27 +61,27 @@ def test_remaining_permits_are_released_if_one_of_several_was_lost() -> None:
         assert taken(world) == 0
 
 
-def test_interrupted_release_releases_one_permit() -> None:
-    """By the process that acquired it, and by another process."""
+def test_interrupted_release_releases_exactly_one_permit() -> None:
+    """Both in the process that acquired it and in another one."""
     struck = 0
     for step in range(1, 40):
-        for giver in ("one", "two"):
-            with Simulation(step, faults=Faults(exactly=(Exactly("interrupt", giver, step),))) as world:
+        for releaser in ("one", "two"):
+            with Simulation(step, faults=Faults(exactly=(Exactly("interrupt", releaser, step),))) as world:
                 one, _ = world.process("one"), world.process("two")
                 for _ in range(2):
                     one.spawn(acquire(one))
                 world.run()
                 before = taken(world)
-                giving = world.processes[giver].spawn(release(world.processes[giver]))
+                releasing = world.processes[releaser].spawn(release(world.processes[releaser]))
                 world.run()
-                if giving.interrupted:
+                if releasing.interrupted:
                     struck += 1
-                    assert (before, taken(world)) == (2, 1), (step, giver)
+                    assert (before, taken(world)) == (2, 1), (step, releaser)
     assert struck
 
 
 async def acquire_and_be_interrupted_late(process: SimProcess) -> None:
-    """A release meant for another process's permit hits ours, before it is dropped."""
+    """Let a release that is meant for another process's permit hit this one before it is dropped."""
     core = core_of(process)
     grant = await Run(cross_process_semaphores.acquire_permit(core, b"", True, None, 3))
     await Wait(limit=1.0)
@@ -89,7 +89,7 @@ async def acquire_and_be_interrupted_late(process: SimProcess) -> None:
     process.background(cross_process_semaphores.drop_permit(core, grant, 3))
 
 
-def test_permit_of_an_interrupted_acquire_replaces_one_that_a_release_hit() -> None:
+def test_interrupted_acquire_whose_permit_was_released_frees_another_permit_instead() -> None:
     with Simulation(1) as world:
         one, two = world.process("one"), world.process("two")
         one.spawn(acquire_and_be_interrupted_late(one))
@@ -99,7 +99,7 @@ def test_permit_of_an_interrupted_acquire_replaces_one_that_a_release_hit() -> N
 
 
 def test_release_before_any_acquire_adds_no_permit() -> None:
-    """Even if another process acquires just then."""
+    """Even if another process acquires at the same time."""
     refused = 0
     for seed in range(300):
         with Simulation(seed) as world:
@@ -129,7 +129,7 @@ async def release_soon(process: SimProcess) -> None:
     await Run(cross_process_locks.release(core, process))
 
 
-def test_lock_released_before_its_session_ended_is_not_lost() -> None:
+def test_lock_released_by_another_process_before_its_session_ended_is_not_reported_lost() -> None:
     with Simulation(1) as world:
         one, two = world.process("one"), world.process("two")
         one.spawn(take_and_release_late(one))

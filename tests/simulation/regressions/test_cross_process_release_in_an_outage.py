@@ -1,5 +1,5 @@
-"""An attempt for a lock that the own process holds, which checks whether it was released, ends in
-time, in an outage too.
+"""An attempt on a lock that its own process holds, which asks whether it was released, ends in time in
+an outage too.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from distsync._protocols.steps import Sync, Together, Wait
 
 PATH = "/distsync/lock/l"
 
-#: The request of the holding thread, after those that create the folder.
+#: The request of the holder at which the outage begins, after those that create the folder.
 NTH = 10
 
 
@@ -24,7 +24,7 @@ async def sleep(seconds: float) -> None:
 
 
 async def hold(process: SimProcess, core: LockCore) -> None:
-    """Another thread tries during the outage; then the lock is released."""
+    """Hold the lock while another thread tries to acquire it in the outage, then release it."""
     owner = object()
     assert await Run(cross_process_locks.acquire(core, owner, b""))
     await Together(Sync())
@@ -37,7 +37,7 @@ async def attempt(core: LockCore) -> None:
     assert not await Run(cross_process_locks.acquire(core, object(), b"", False), 0.0)
 
 
-def test_attempt_in_an_outage_ends_in_time_even_if_the_holder_releases() -> None:
+def test_attempt_in_an_outage_ends_in_time_while_the_holder_releases() -> None:
     """The simulator checks the timeouts."""
     for seed in range(20):
         with Simulation(seed, faults=Faults(exactly=(Exactly("outage", "one", NTH, 4_000),))) as world:

@@ -1,4 +1,6 @@
-"""A getter gets a delayed item when it is due, whatever other threads of its process have seen."""
+"""A waiting getter gets a delayed item when it is due, whatever other threads of its process have
+seen.
+"""
 
 from __future__ import annotations
 
@@ -27,18 +29,18 @@ async def attempt(process: SimProcess) -> None:
     await Run(core(process).claim(b"tries", False), 0.0)
 
 
-def looks(task: Task) -> bool:
-    """Return whether a listing is answered at this moment."""
+def is_listing_delayed_items(task: Task) -> bool:
+    """Return whether the task is about to receive the list of delayed items."""
     asked = task.at.requests if isinstance(task.at, Together) else ()
     return task.has_work() and any(request.path == f"{PATH}/delayed" for request in asked)
 
 
-def asks_whether_it_is_over(task: Task) -> bool:
+def is_reading_state(task: Task) -> bool:
     first = task.at.requests[0] if isinstance(task.at, Together) else None
     return isinstance(first, GetData) and first.path == f"{PATH}/state"
 
 
-def test_getter_wakes_when_a_delayed_item_is_due_even_if_another_thread_saw_none() -> None:
+def test_getter_wakes_when_a_delayed_item_is_due_although_another_thread_saw_none() -> None:
     for seed in range(20):
         with Simulation(seed) as world:
             one, two, waited = world.process("one"), world.process("two"), list[int]()
@@ -51,12 +53,12 @@ def test_getter_wakes_when_a_delayed_item_is_due_even_if_another_thread_saw_none
             one.spawn(attempt(one))
             world.run()
             tries = one.spawn(attempt(one))
-            world.run(lambda: looks(tries))  # noqa: B023
-            tries.stall()  # its thread is stalled for a moment
+            world.run(lambda: is_listing_delayed_items(tries))  # noqa: B023
+            tries.stall()  # the thread gets no CPU time for a while
             puts = two.spawn(put(two))
             world.run(lambda: puts.done)  # noqa: B023
             waits = one.spawn(wait())
-            world.run(lambda: asks_whether_it_is_over(waits))  # noqa: B023
+            world.run(lambda: is_reading_state(waits))  # noqa: B023
             tries.unstall()
             world.run()
             assert waited[0] < PROMPT_MS, seed

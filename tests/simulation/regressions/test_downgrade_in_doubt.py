@@ -1,5 +1,5 @@
-"""A downgraded writer that releases both sides while the outcome of the downgrade is unknown leaves no
-znode.
+"""A writer that also reads releases both while it is unknown whether its znode has become a reader's:
+none is left.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ PATH = "/distsync/sharedlock/s"
 
 @pytest.mark.parametrize("fault", ["lost_reply", "lost_request", "cut"])
 @pytest.mark.parametrize("request_number", range(9, 12))
-def test_abandoned_downgrade_leaves_no_znode(fault: str, request_number: int) -> None:
+def test_downgrade_that_timed_out_leaves_no_znode(fault: str, request_number: int) -> None:
     async def work(process: SimProcess) -> None:
         core = SharedCore(PATH)
         await Run(core.writer.acquire("me", b"{}"))

@@ -1,5 +1,5 @@
-"""LEADER is deleted with its leader's term, even if another client has deleted its candidate and the
-connection breaks.
+"""LEADER is deleted at the end of a term, even if the leader's candidate was deleted and the
+connection breaks as well.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ REQUESTS = 26
 
 
 async def lead(process: SimProcess, places: list[str]) -> None:
-    """Take part, and resign when asked."""
+    """Run for leader, and resign as soon as elected."""
     core, owner = core_of(process), object()
     await Run(core.acquire(owner, b"{}", True))
     assert core.grant is not None
@@ -35,15 +35,15 @@ async def delete(path: str) -> None:
     await Delete(path)
 
 
-async def intrude(path: str) -> None:
-    """Delete the candidate, if it is there in time."""
+async def delete_if_present(path: str) -> None:
+    """Delete the znode, if it still exists."""
     with suppress(NoNodeError):
         await Run(delete(path))
 
 
 @pytest.mark.parametrize("kind", ["lost_request", "lost_reply", "cut"])
 @pytest.mark.parametrize("request_number", range(1, REQUESTS))
-def test_deleted_leader_leaves_nothing(kind: str, request_number: int) -> None:
+def test_leader_whose_candidate_was_deleted_leaves_nothing(kind: str, request_number: int) -> None:
     for seed in range(12):
         places: list[str] = []
         with Simulation(seed, faults=Faults(exactly=(Exactly(kind, "one", request_number),))) as world:
@@ -51,17 +51,17 @@ def test_deleted_leader_leaves_nothing(kind: str, request_number: int) -> None:
             one, other = world.process("one"), world.process("other")
             one.spawn(lead(one, places))
             world.run(lambda: bool(places))  # noqa: B023
-            other.spawn(intrude(places[0]))
+            other.spawn(delete_if_present(places[0]))
             world.run()
 
 
-async def intrude_again(path: str, pause_ms: int) -> None:
-    """Delete the candidate, and a while later its successor."""
-    await intrude(path)
+async def delete_twice(path: str, pause_ms: int) -> None:
+    """Delete the candidate, and after a pause the one that replaced it."""
+    await delete_if_present(path)
     await Run(sleep(pause_ms / 1000))
     for name in (await Run(names())).names:
         if name != LEADER:
-            await intrude(f"{PATH}/{name}")
+            await delete_if_present(f"{PATH}/{name}")
 
 
 async def names() -> Listing:
@@ -69,7 +69,7 @@ async def names() -> Listing:
 
 
 @pytest.mark.parametrize("pause_ms", range(12))
-def test_deleted_leader_leaves_nothing_even_if_its_next_candidate_is_deleted(pause_ms: int) -> None:
+def test_leader_whose_candidate_was_deleted_twice_leaves_nothing(pause_ms: int) -> None:
     for seed in range(60):
         places: list[str] = []
         with Simulation(seed) as world:
@@ -77,12 +77,12 @@ def test_deleted_leader_leaves_nothing_even_if_its_next_candidate_is_deleted(pau
             one, other = world.process("one"), world.process("other")
             one.spawn(lead(one, places))
             world.run(lambda: bool(places))  # noqa: B023
-            other.spawn(intrude_again(places[0], pause_ms))
+            other.spawn(delete_twice(places[0], pause_ms))
             world.run()
 
 
-async def lead_on(process: SimProcess, seconds: float) -> None:
-    """Lead for this time."""
+async def lead_for(process: SimProcess, seconds: float) -> None:
+    """Lead for this number of seconds."""
     core, owner = core_of(process), object()
     await Run(core.acquire(owner, b"{}", True))
     await Run(sleep(seconds))
@@ -96,16 +96,16 @@ async def sleep(seconds: float) -> None:
 
 async def delete_later(path: str) -> None:
     await Run(sleep(1.0))
-    await intrude(path)
+    await delete_if_present(path)
 
 
 @pytest.mark.parametrize("kind", ["lost_request", "lost_reply", "cut"])
 @pytest.mark.parametrize("request_number", range(13, 18))
-def test_leader_recreated_at_the_end_of_its_term_does_not_stay(kind: str, request_number: int) -> None:
+def test_leader_znode_recreated_as_the_term_ends_is_deleted(kind: str, request_number: int) -> None:
     for seed in range(100):
         with Simulation(seed, faults=Faults(exactly=(Exactly(kind, "one", request_number),))) as world:
             world.checks.append(NothingLeft(f"{PATH}/"))
             one, other = world.process("one"), world.process("other")
-            one.spawn(lead_on(one, 1.001))
+            one.spawn(lead_for(one, 1.001))
             other.spawn(delete_later(f"{PATH}/{LEADER}"))
             world.run()

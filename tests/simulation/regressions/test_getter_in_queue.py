@@ -1,5 +1,6 @@
-"""A waiting getter is enqueued, whenever its session ends: otherwise it would not be skipped, and
-would wake no other when it leaves.
+"""A waiting getter is in the queue of getters, at whatever moment its session ended.
+
+A getter that is not in the queue is not passed over, and wakes no other one when it leaves.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ from distsync._protocols.steps import Wait
 
 PATH = "/distsync/queue/q"
 
-#: Maximum number of the getter's requests until it waits.
+#: The getter sends fewer requests before it waits.
 REQUESTS = 34
 
-#: Time until all is quiet again, whatever hit.
+#: Time after which the effects of any fault have ended.
 QUIET_S = 60.0
 
 
@@ -39,7 +40,7 @@ async def quiet(passed: list[bool]) -> None:
 @pytest.mark.parametrize("how", ["expire_live", "expire_away"])
 @pytest.mark.parametrize("kind", [QueueCore, JoinableCore])
 @pytest.mark.parametrize("request_number", range(1, REQUESTS))
-def test_getter_whose_session_ends_is_enqueued(request_number: int, kind: type[QueueCore], how: str) -> None:
+def test_getter_whose_session_ends_is_queued_again(request_number: int, kind: type[QueueCore], how: str) -> None:
     for seed in range(4):
         got: list[object] = []
         passed: list[bool] = []
@@ -48,9 +49,9 @@ def test_getter_whose_session_ends_is_enqueued(request_number: int, kind: type[Q
             getter.spawn(get(kind(PATH, receipts(getter)), got))
             other.spawn(quiet(passed))
             world.run(lambda done=passed: bool(done))
-            line = world.server.engine.tree.node(f"{PATH}/getters")
-            assert line is not None
-            nodes = [world.server.engine.tree.node(f"{PATH}/getters/{name}") for name in line.children]
+            queue = world.server.engine.tree.node(f"{PATH}/getters")
+            assert queue is not None
+            nodes = [world.server.engine.tree.node(f"{PATH}/getters/{name}") for name in queue.children]
             owners = [node.owner for node in nodes if node is not None]
             assert (owners, got) == ([getter.session.session_id], []), (request_number, seed)
             other.spawn(put(kind(PATH, receipts(other))))

@@ -1,4 +1,6 @@
-"""A member that has left is gone, even if it was being created again after the end of its session."""
+"""A member that has left a group does not reappear, even if it was returning after the end of its
+session.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +14,14 @@ from simulation.scenarios.group import PATH, core_of
 from distsync._protocols.steps import Connected, Create, Sync, Together, Wait
 
 REQUESTS = 15
-LOOKS = 300
+POLLS = 300
 
 
-async def come_and_go(world: Simulation, process: SimProcess, left: list[bool]) -> None:
-    """Leave during the return, if there is one."""
+async def join_and_leave(world: Simulation, process: SimProcess, left: list[bool]) -> None:
+    """Leave while the member is being created again, if it is."""
     core = core_of(process)
     name = await Run(core.join(b"{}"))
-    for _ in range(LOOKS):
+    for _ in range(POLLS):
         if core.joined[name]._making is not None:
             break
         await Run(sleep(0.0))
@@ -33,18 +35,18 @@ async def sleep(seconds: float) -> None:
 
 
 @pytest.mark.parametrize("request_number", range(1, REQUESTS))
-def test_member_that_has_left_is_gone(request_number: int) -> None:
+def test_member_that_leaves_while_it_returns_does_not_reappear(request_number: int) -> None:
     for seed in range(30):
         left: list[bool] = []
         with Simulation(seed, faults=Faults(exactly=(Exactly("expire_live", "one", request_number),))) as world:
             one = world.process("one")
-            one.spawn(come_and_go(world, one, left))
+            one.spawn(join_and_leave(world, one, left))
             world.run()
         assert left == [True], seed
 
 
 @pytest.mark.parametrize("kind", ["expire_live", "ghost"])
-def test_member_that_leaves_while_a_stalled_thread_recreates_it_is_gone(kind: str) -> None:
+def test_member_created_by_a_stalled_thread_in_a_later_session_does_not_outlive_its_leave(kind: str) -> None:
     placed = Exactly("stall", "one", 3, 20_000), Exactly(kind, "one", 1)
     for seed in range(20):
         with Simulation(seed, faults=Faults(exactly=placed)) as world:

@@ -1,5 +1,5 @@
-"""Calls on a server that lags behind do what they should: an old read leaves nothing undone, and
-raises nothing.
+"""A client of a server that lags behind does what it is asked to: a stale read leaves nothing undone,
+and raises nothing.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ Play = Callable[["Two"], Awaitable[Any]]
 
 
 class Two:
-    """Two processes. From ``behind`` on the server of ``ours`` lags, until more than a read is
-    requested.
+    """Two processes. After ``fall_behind``, the server of ``ours`` lags until it is asked for more
+    than a read.
     """
 
     def __init__(self, make: Callable[[SimProcess], Any]) -> None:
@@ -45,7 +45,7 @@ class Two:
         self.ours, self.theirs = self.world.process("ours"), self.world.process("theirs")
         self.mine, self.far = make(self.ours), make(self.theirs)
 
-    def behind(self) -> None:
+    def fall_behind(self) -> None:
         server, session = self.world.server, self.ours.session
         request = records.ConnectRequest(
             timeout_ms=session.timeout_ms, session_id=session.session_id, password=session.password
@@ -55,8 +55,8 @@ class Two:
         assert laggard.accepts(peer, request, self.world.now_ms)
         server.laggards[peer] = laggard
 
-    async def meanwhile(self, work: Callable[[], Any], expected: tuple[type[BaseException], ...] = ()) -> None:
-        """Let the other process do this until it is done, or waits."""
+    async def elsewhere(self, work: Callable[[], Any], expected: tuple[type[BaseException], ...] = ()) -> None:
+        """Let the other process call ``work``, until the call is done or waits."""
 
         async def call() -> None:
             await Run(work())
@@ -65,7 +65,7 @@ class Two:
         await Wait(limit=CALL_S)
 
     async def truth(self, look: Callable[[], Any]) -> Any:
-        """Return the current state, whichever server is asked."""
+        """Return what ``look`` returns on an up-to-date server."""
         await Run(read(Sync(PATH)))
         return await Run(look())
 
@@ -103,65 +103,65 @@ def lock(process: SimProcess) -> LockCore:
 
 async def clear(two: Two) -> bool:
     await Run(two.mine.clear())
-    two.behind()
-    await two.meanwhile(two.far.set)
+    two.fall_behind()
+    await two.elsewhere(two.far.set)
     await Run(two.mine.clear())
     return await two.truth(two.mine.is_set)
 
 
 async def count_down(two: Two) -> int:
     await Run(two.mine.count_down())
-    two.behind()
-    await two.meanwhile(lambda: two.far.try_set_count(2))
+    two.fall_behind()
+    await two.elsewhere(lambda: two.far.try_set_count(2))
     return await Run(two.mine.count_down())
 
 
 async def try_set_count(two: Two) -> bool:
     await Run(two.mine.tally())
-    two.behind()
-    await two.meanwhile(two.far.count_down)
+    two.fall_behind()
+    await two.elsewhere(two.far.count_down)
     return await Run(two.mine.try_set_count(3))
 
 
-async def release_what_another_took(two: Two) -> int:
+async def release_after_an_unseen_acquire(two: Two) -> int:
     await Run(two.mine.acquire(b""))
     await Run(two.mine.release())
-    two.behind()
-    await two.meanwhile(lambda: two.far.acquire(b""))
+    two.fall_behind()
+    await two.elsewhere(lambda: two.far.acquire(b""))
     await Run(two.mine.release(1, 1))
     return await two.truth(two.mine.value)
 
 
-async def release_beside_one_who_took_what_was_added(two: Two) -> int:
+async def release_after_an_added_permit_was_acquired(two: Two) -> int:
     await Run(two.mine.acquire(b""))
-    await two.meanwhile(lambda: two.far.release(1, 1))
+    await two.elsewhere(lambda: two.far.release(1, 1))
     await Run(two.mine.value())
-    two.behind()
-    await two.meanwhile(lambda: two.far.acquire(b""))
+    two.fall_behind()
+    await two.elsewhere(lambda: two.far.acquire(b""))
     await Run(two.mine.release(1, 1))
     return await two.truth(two.mine.value)
 
 
-async def reset_where_somebody_waits(two: Two) -> tuple[int, bool]:
+async def reset_with_an_unseen_waiter(two: Two) -> tuple[int, bool]:
     await Run(two.mine.state())
-    two.behind()
-    await two.meanwhile(lambda: two.far.wait(b""), (BrokenBarrierError,))
+    two.fall_behind()
+    await two.elsewhere(lambda: two.far.wait(b""), (BrokenBarrierError,))
     await Run(two.mine.reset())
     return await two.truth(two.mine.state)
 
 
-async def abort_after_a_reset(two: Two) -> tuple[int, bool]:
+async def abort_after_an_unseen_reset(two: Two) -> tuple[int, bool]:
     await Run(two.mine.abort())
-    two.behind()
-    await two.meanwhile(two.far.reset)
+    two.fall_behind()
+    await two.elsewhere(two.far.reset)
     await Run(two.mine.abort())
     return await two.truth(two.mine.state)
 
 
 async def revoke(two: Two) -> int:
     assert await Run(is_occupied(PATH)) is False
-    two.behind()
-    await two.meanwhile(lambda: two.far.acquire(two, b"{}"))
+    two.fall_behind()
+    await two.elsewhere(lambda: two.far.acquire(two, b"{}"))
     return len(await Run(request_revocation(PATH)))
 
 
@@ -171,18 +171,20 @@ async def revoke(two: Two) -> int:
         (event, clear, False),
         (latch, count_down, 1),
         (latch, try_set_count, True),
-        (semaphore, release_what_another_took, 1),
-        (semaphore, release_beside_one_who_took_what_was_added, 1),
-        (barrier, reset_where_somebody_waits, (0, False)),
-        (barrier, abort_after_a_reset, (0, True)),
+        (semaphore, release_after_an_unseen_acquire, 1),
+        (semaphore, release_after_an_added_permit_was_acquired, 1),
+        (barrier, reset_with_an_unseen_waiter, (0, False)),
+        (barrier, abort_after_an_unseen_reset, (0, True)),
         (lock, revoke, 1),
     ],
 )
-def test_outdated_read_leaves_nothing_undone(make: Callable[[SimProcess], Any], play: Play, right: Any) -> None:
+def test_call_on_a_lagging_server_has_its_full_effect(
+    make: Callable[[SimProcess], Any], play: Play, right: Any
+) -> None:
     assert Two(make).play(play) == right
 
 
-def test_broken_barrier_deleted_between_two_reads_is_not_recreated() -> None:
+def test_broken_barrier_that_is_removed_between_two_reads_is_not_recreated() -> None:
     core = BarrierCore(PATH, 2, Receipts("/distsync/receipts"))
     work: Any = core.abort()
     assert work.send(None).requests == (GetData(PATH),)

@@ -1,5 +1,5 @@
-"""A site that had prepared, and was away until the transaction was decided without it, gets the
-decision on its return.
+"""A site that had prepared, and was disconnected until the decision was made without it, learns it on
+its return.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from distsync._protocols.transactions.coordinator import TransactionCore
 from distsync._protocols.transactions.participant import ParticipantCallbacks, ParticipantCore
 from distsync._protocols.transactions.vote_records import ABORT, COORDINATOR, PEERS, TransactionConfig
 
-#: Time for which a site takes part at once; less than it is away.
+#: Duration of a call of take_part; shorter than the disconnection.
 CALL_S = 2.0
 SHORTER_THAN_A_SESSION, LONGER = 4.0, 30.0
 
 
 class Outage:
-    """One site, which is cut off while it prepares."""
+    """One site, which is disconnected while it prepares."""
 
     def __init__(self, seed: int, decided_by: str, away: float) -> None:
         self.world = Simulation(seed)
         self.terms = TransactionConfig(("bank",), decided_by)
         self.away = away
-        self.heard: list[str] = []
+        self.outcomes: list[str] = []
 
     def core(self, process: SimProcess) -> TransactionCore:
         return TransactionCore("/distsync/transaction/t", self.terms)
@@ -39,7 +39,7 @@ class Outage:
             return True, ""
 
         work = ParticipantCallbacks(
-            prepare, lambda *_: self.heard.append("commit"), lambda *_: self.heard.append(ABORT)
+            prepare, lambda *_: self.outcomes.append("commit"), lambda *_: self.outcomes.append(ABORT)
         )
         while self.world.now < 3 * self.away:
             if await Run(site.take_part(work, b"{}"), CALL_S) is None:
@@ -56,11 +56,11 @@ class Outage:
                 process = world.process(name)
                 process.spawn(body(process))
             world.run()
-        return self.heard
+        return self.outcomes
 
 
 @pytest.mark.parametrize("decided_by", [COORDINATOR, PEERS])
 @pytest.mark.parametrize("away", [SHORTER_THAN_A_SESSION, LONGER])
-def test_site_learns_of_the_abort(decided_by: str, away: float) -> None:
+def test_site_disconnected_during_the_vote_learns_of_the_abort(decided_by: str, away: float) -> None:
     for seed in range(20):
         assert Outage(seed, decided_by, away).play() == [ABORT], seed

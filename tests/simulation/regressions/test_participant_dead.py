@@ -1,4 +1,4 @@
-"""No client waits for a site that was there and exited before its vote, however late the client looks."""
+"""Nobody waits for a site that was killed before its vote, however late it looks."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from distsync._protocols.transactions.vote_records import ABORT, COORDINATOR, PE
 
 PATH = "/distsync/transaction/t"
 
-#: Longer than a session, and than any call of a site that has exited.
+#: Longer than a session, and than any call of a killed site.
 LONG_S = 60.0
 
 
 class Death:
-    """The site "bank" exits before it votes, and before others look: the coordinator, or a site that
-    joins later.
+    """The site "bank" is killed before it votes, and before the coordinator, or a site that comes
+    later, looks.
     """
 
     def __init__(self, seed: int, decided_by: str, first: str) -> None:
         self.world = Simulation(seed)
         self.core = TransactionCore(PATH, TransactionConfig(("bank", "hotel"), decided_by))
         self.first = first
-        self.said: list[str] = []
+        self.outcomes: list[str] = []
 
     async def serve(self, site: str) -> None:
         hotel = site == "hotel"
@@ -36,7 +36,7 @@ class Death:
             await Wait(limit=0.0 if hotel else LONG_S)
             return True, ""
 
-        work = ParticipantCallbacks(lambda *_: prepare(), lambda *_: None, lambda *_: self.said.append(ABORT))
+        work = ParticipantCallbacks(lambda *_: prepare(), lambda *_: None, lambda *_: self.outcomes.append(ABORT))
         await Run(ParticipantCore(TransactionCore(PATH, self.core.terms), site).take_part(work, b"{}"))
 
     async def coordinate(self) -> None:
@@ -52,7 +52,7 @@ class Death:
         await Wait(limit=LONG_S)
         if self.core.terms.decided_by == COORDINATOR:
             deciding = self.core.decide(transaction, self.core.terms.sites)
-            self.said.append((await Run(deciding)).outcome)
+            self.outcomes.append((await Run(deciding)).outcome)
         else:
             hotel.spawn(self.serve("hotel"))
             await Wait(limit=LONG_S)
@@ -62,11 +62,11 @@ class Death:
             process: SimProcess = world.process("coordinator")
             process.spawn(self.coordinate())
             world.run()
-        return self.said
+        return self.outcomes
 
 
 @pytest.mark.parametrize("decided_by", [COORDINATOR, PEERS])
 @pytest.mark.parametrize("first", ["bank", "begin"])
-def test_no_client_waits_for_an_exited_site(decided_by: str, first: str) -> None:
+def test_transaction_aborts_without_waiting_for_a_site_killed_before_its_vote(decided_by: str, first: str) -> None:
     for seed in range(20):
         assert Death(seed, decided_by, first).play() == [ABORT], seed

@@ -1,4 +1,4 @@
-"""A site whose leave was interrupted, and that takes part again at once, stays."""
+"""A site whose leave was interrupted, and that takes part again at once, is there and stays."""
 
 from __future__ import annotations
 
@@ -19,20 +19,23 @@ STEPS, REQUESTS = 25, 15
 WORK = ParticipantCallbacks(lambda *_: (True, ""), lambda *_: None, lambda *_: None)
 
 
-class Return:
-    """One schedule; ``placed`` hits as the site joins, leaves, or returns."""
+class ReturningSite:
+    """One schedule; the faults ``placed`` hit the site while it joins, leaves or returns."""
 
     def __init__(self, seed: int, *placed: Exactly) -> None:
         self.world = Simulation(seed, faults=Faults(exactly=placed))
         self.side = ParticipantCore(TransactionCore(PATH, TransactionConfig(("bank",), COORDINATOR)), "bank")
         self.is_back = False
 
-    async def come(self) -> None:
+    async def join(self) -> None:
         await Run(self.side.take_part(WORK, b"{}"), CALL_S)
 
-    async def go(self, process: SimProcess, times: int) -> None:
-        """Leave as the public object does, where the end of a `with` block does it twice; 0 means not
-        interrupted before.
+    async def leave_and_return(self, process: SimProcess, times: int) -> None:
+        """Leave ``times`` times in the background, as the public class does after an interrupt, and
+        return.
+
+        The end of a ``with`` block leaves twice. With 0, leave in the foreground, which may be
+        interrupted.
         """
         try:
             if not times:
@@ -45,10 +48,10 @@ class Return:
         self.is_back = True
 
     def play(self, times: int) -> bool:
-        """Return whether the site is there in the end, unless it was interrupted on its return."""
+        """Return whether the site is there in the end, or was interrupted when it returned."""
         with self.world as world:
             process = world.process("one")
-            for each in (self.come(), self.go(process, times)):
+            for each in (self.join(), self.leave_and_return(process, times)):
                 process.spawn(each)
                 world.run()
             node = world.server.engine.tree.node(f"{PATH}/sites/s_bank")
@@ -58,10 +61,10 @@ class Return:
 
 @pytest.mark.parametrize("times", [1, 2])
 @pytest.mark.parametrize("kind", ["lost_request", "lost_reply", "expire_live"])
-def test_site_that_returns_during_its_background_leave_stays(kind: str, times: int) -> None:
+def test_site_that_returns_while_it_leaves_in_the_background_stays(kind: str, times: int) -> None:
     for request in range(1, REQUESTS):
         for seed in range(20):
-            assert Return(seed, Exactly(kind, "one", request)).play(times), (request, seed)
+            assert ReturningSite(seed, Exactly(kind, "one", request)).play(times), (request, seed)
 
 
 @pytest.mark.parametrize("kind", ["lost_request", "lost_reply"])
@@ -70,4 +73,4 @@ def test_site_that_returns_after_an_interrupted_leave_stays(step: int, kind: str
     for request in range(1, REQUESTS):
         for seed in range(3):
             placed = Exactly("interrupt", "one", step), Exactly(kind, "one", request)
-            assert Return(seed, *placed).play(0), (request, seed)
+            assert ReturningSite(seed, *placed).play(0), (request, seed)

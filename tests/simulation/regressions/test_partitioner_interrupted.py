@@ -1,4 +1,4 @@
-"""An interrupted Partitioner.join takes nothing from another thread that joins at the same time."""
+"""An interrupted join of a Partitioner takes nothing from another thread that joins at the same time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from distsync._protocols.state.partitioner import Callbacks
 
 
 def nothing(share: str, token: int) -> None:
-    """A callback that does nothing."""
+    """Do nothing."""
 
 
 async def join(process: SimProcess) -> None:
@@ -23,7 +23,7 @@ async def join(process: SimProcess) -> None:
 
 
 @pytest.mark.parametrize("step", range(1, 30))
-def test_thread_that_joins_while_another_is_interrupted_holds_its_claims(step: int) -> None:
+def test_thread_that_joins_while_another_one_is_interrupted_holds_what_it_claims(step: int) -> None:
     for seed in range(6):
         with Simulation(seed, faults=Faults(exactly=(Exactly("interrupt", "one", step),))) as world:
             process = world.process("one")

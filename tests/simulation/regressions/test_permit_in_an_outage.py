@@ -1,5 +1,5 @@
-"""A caller that gives up or releases a permit of multiprocessing that others have released ends in
-time, without an error, if the connection breaks at that moment; another permit is released instead.
+"""Giving up or releasing a permit of multiprocessing that others have released ends in time and
+without an error, even if the connection breaks at that moment, and releases another permit instead.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ from distsync._protocols.steps import Delete, Exists, Wait
 
 PATH = "/distsync/semaphore/s"
 
-#: In this schedule the znode of a thread of a suspended process is deleted as it gives up.
+#: In this schedule the queue entry of a thread is deleted while its process is paused, just as it
+#: gives up.
 SEED = 7003742
 
-#: Seconds until the call ends; and the duration of the outage: longer than that, shorter than a
+#: When the call ends (seconds), and how long the outage lasts: longer than that, but shorter than a
 #: session.
 TIMEOUT_S, AWAY_S = 1.0, 5.0
 
@@ -48,21 +49,21 @@ async def take_and_release(process: SimProcess, permits: int) -> None:
     await Run(cross_process_semaphores.release_permits(core_of(process, permits), 1, permits, [False], None), TIMEOUT_S)
 
 
-def places(world: Simulation) -> dict[str, int]:
+def contenders(world: Simulation) -> dict[str, int]:
     """Return the znodes of holders and waiters, with their sessions."""
     node = world.server.engine.tree.node(PATH)
     paths = [f"{PATH}/{name}" for name in sorted(node.children)] if node else []
     return {path: world.external_client(Exists(path)).ephemeral_owner for path in paths}
 
 
-async def meet(process: SimProcess) -> None:
-    """Let a release hit the znode of ``process``, which is notified late; break the connection just as
-    its call deletes it.
+async def delete_and_disconnect(process: SimProcess) -> None:
+    """Delete the znode of ``process``, which is notified late, and break the connection just as its
+    call cleans up.
     """
     world = process.world
     await Wait(limit=TIMEOUT_S - 0.1)
     process.dispatcher.stall()
-    (mine,) = (path for path, owner in places(world).items() if owner == process.session.session_id)
+    (mine,) = (path for path, owner in contenders(world).items() if owner == process.session.session_id)
     world.external_client(Delete(mine))
     await Wait(limit=0.1 + world.rng.randint(0, 20) / 1000)
     process.cut(away=AWAY_S)
@@ -70,7 +71,9 @@ async def meet(process: SimProcess) -> None:
 
 
 def play_all(work: Callable[[SimProcess, int], Coroutine[Any, Any, None]], permits: int, left: int) -> None:
-    """Let two others acquire, or wait; return how many are taken in the end."""
+    """Let two other processes acquire a permit too, or wait for it, and check how many permits are
+    taken at the end.
+    """
     for seed in range(400):
         with Simulation(seed) as world:
             for name in ("two", "three"):
@@ -78,22 +81,22 @@ def play_all(work: Callable[[SimProcess, int], Coroutine[Any, Any, None]], permi
                 other.spawn(take(other, permits, 60.0))
             process = world.process("one")
             process.spawn(work(process, permits))
-            world.process("release").spawn(meet(process))
+            world.process("release").spawn(delete_and_disconnect(process))
             world.run()
-            assert len(places(world)) == left, seed
+            assert len(contenders(world)) == left, seed
 
 
 @pytest.mark.slow
-def test_acquire_gives_up() -> None:
+def test_acquire_whose_entry_was_released_gives_up_in_time_in_an_outage() -> None:
     play_all(try_to_take, 1, 1)
 
 
 @pytest.mark.slow
-def test_release_ends_in_time() -> None:
+def test_release_of_a_permit_that_others_released_ends_in_time_in_an_outage() -> None:
     play_all(take_and_release, 3, 1)
 
 
-def test_acquire_of_a_suspended_process_gives_up() -> None:
-    scenario = SCENARIOS["handed-permits"]
+def test_acquire_of_a_paused_process_whose_entry_was_deleted_gives_up() -> None:
+    scenario = SCENARIOS["cross-process-permits"]
     world = run_seed(scenario, SEED, faults_of(scenario, SEED))
     assert {"intruder", "pause"} <= {placed.kind for placed in world.faults.injected}

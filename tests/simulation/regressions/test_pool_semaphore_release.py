@@ -1,5 +1,5 @@
-"""Several leases in kazoo's and Curator's layout that are released at once: each is deleted once,
-despite concurrent releases and interrupts.
+"""Several leases in the layouts of kazoo or Curator that are released at once: each is deleted once,
+even if other threads release at the same time, or the release is interrupted.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def left(world: Simulation, core: PoolSemaphoreCore) -> int:
 
 
 @pytest.mark.parametrize("kind", [KazooSemaphoreCore, CuratorSemaphoreCore])
-def test_concurrent_releases_delete_different_leases(kind: type[PoolSemaphoreCore]) -> None:
+def test_concurrent_releases_of_several_threads_delete_different_leases(kind: type[PoolSemaphoreCore]) -> None:
     for seed in range(20):
         with Simulation(seed) as world:
             one, core = world.process("one"), kind(PATH, LEASES)
@@ -44,8 +44,8 @@ def test_concurrent_releases_delete_different_leases(kind: type[PoolSemaphoreCor
 
 
 @pytest.mark.parametrize("kind", [KazooSemaphoreCore, CuratorSemaphoreCore])
-@pytest.mark.parametrize("gone", range(LEASES))
-def test_interrupted_release_deletes_all_leases(kind: type[PoolSemaphoreCore], gone: int) -> None:
+@pytest.mark.parametrize("deleted", range(LEASES))
+def test_interrupted_release_deletes_all_leases(kind: type[PoolSemaphoreCore], deleted: int) -> None:
     for seed in range(5):
         with Simulation(seed) as world:
             one, core = world.process("one"), kind(PATH, LEASES)
@@ -57,7 +57,7 @@ def test_interrupted_release_deletes_all_leases(kind: type[PoolSemaphoreCore], g
             def is_at() -> bool:
                 if isinstance(task.at, Delete) and task.at.path not in deletes:  # noqa: B023
                     deletes.append(task.at.path)  # noqa: B023
-                return len(deletes) > gone  # noqa: B023
+                return len(deletes) > deleted  # noqa: B023
 
             world.run(is_at)
             task.interrupted = True

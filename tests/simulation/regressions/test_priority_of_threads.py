@@ -1,5 +1,5 @@
-"""PriorityQueue: items that a thread decodes, without the mutex, while another one starts to choose,
-are compared nevertheless.
+"""PriorityQueue: an item that a thread decodes, without the mutex, while another thread begins to
+choose is still compared.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ PATH = "/distsync/priority_queue/q"
 ITEMS = ["a", "b", "c"]
 
 
-def test_least_item_is_got_even_if_another_thread_starts_to_choose() -> None:
+def test_get_returns_the_least_item_although_another_thread_begins_to_choose() -> None:
     decoded: list[str] = []
 
     def decode(path: str, data: bytes) -> Any:
         decoded.append(path)
-        # another thread has not seen the first one: a third one takes it at this moment
+        # another thread does not see the first item, which a third thread is just taking
         if len(decoded) == len(ITEMS):
             choice = core.choose(decoded[1:])
             choice.send(None)

@@ -1,4 +1,4 @@
-"""A lock acquired after a long wait is proven until the next keep-alive."""
+"""A lock granted after a long wait comes with a proof that lasts until the keeper renews it."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from distsync._protocols.steps import Wait
 
 PATH = "/distsync/lock/a"
 LEASE_S = 6.0
-"""A session of 10 s is relied upon for so long after its last proof."""
+"""For how long after its last proof a session of 10 s is relied upon."""
 
 
-def test_lock_acquired_as_the_last_proof_runs_out_is_not_lost() -> None:
+def test_lock_granted_as_the_last_proof_expires_is_not_lost() -> None:
     async def hold(seconds: float) -> None:
         core = LockCore(PATH)
         await Run(core.acquire("first", b"{}"))

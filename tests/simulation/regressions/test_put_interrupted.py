@@ -1,5 +1,5 @@
-"""Ctrl-C in a put that another thread sends: what was not sent by then, or was lost, is not sent
-again; the others' puts are.
+"""Ctrl-C in a put that is part of a batch: if it was not sent yet, or was lost, it is not sent again;
+the others are.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from distsync._protocols.steps import GetData, Together
 
 PATH = "/distsync/queue/q"
 
-#: How long the connection is broken.
+#: For how long the connection is broken.
 AWAY_S = 2.0
 
 
@@ -25,8 +25,8 @@ async def put(process: SimProcess, item: int) -> None:
     await Run(core.put(json.dumps(item).encode(), coalesce=True))
 
 
-def is_carried(process: SimProcess) -> bool:
-    """Return whether the puts of several threads have been requested."""
+def is_batch_requested(process: SimProcess) -> bool:
+    """Return whether a batch of several puts was requested."""
     return any(task.background and isinstance(task.at, Together) for task in process.tasks)
 
 
@@ -35,7 +35,7 @@ def present(world: Simulation) -> list[int]:
     return sorted(json.loads(world.external_client(GetData(path)).data) for path in paths)
 
 
-def test_put_interrupted_while_its_batch_was_lost_is_not_executed_later() -> None:
+def test_put_interrupted_while_its_batch_was_lost_is_not_sent_again() -> None:
     lost = 0
     for seed in range(30):
         with Simulation(seed) as world:
@@ -43,7 +43,7 @@ def test_put_interrupted_while_its_batch_was_lost_is_not_executed_later() -> Non
             one.spawn(put(one, 0))
             world.run()
             tasks = [one.spawn(put(one, number)) for number in (1, 2, 3)]
-            world.run(lambda: world.tasks_open == 0 or is_carried(one))  # noqa: B023
+            world.run(lambda: world.tasks_open == 0 or is_batch_requested(one))  # noqa: B023
             if world.tasks_open == 0:
                 continue
             one.cut(away=AWAY_S)
@@ -51,13 +51,13 @@ def test_put_interrupted_while_its_batch_was_lost_is_not_executed_later() -> Non
             world.clockwork.after(round(AWAY_S * 500), lambda: None)
             world.run(lambda: world.now_ms >= cut_ms + AWAY_S * 500)  # noqa: B023
             there = present(world)
-            given_up = next((task for task in tasks[1:] if not task.done), None)
-            if given_up is None or tasks.index(given_up) + 1 in there:
+            interrupted_put = next((task for task in tasks[1:] if not task.done), None)
+            if interrupted_put is None or tasks.index(interrupted_put) + 1 in there:
                 continue
             lost += 1
-            given_up.interrupted = True
-            given_up.throw(KeyboardInterrupt())
+            interrupted_put.interrupted = True
+            interrupted_put.throw(KeyboardInterrupt())
             world.run()
-            gone = tasks.index(given_up) + 1
-            assert present(world) == [number for number in range(4) if number != gone], seed
+            interrupted_item = tasks.index(interrupted_put) + 1
+            assert present(world) == [number for number in range(4) if number != interrupted_item], seed
     assert lost

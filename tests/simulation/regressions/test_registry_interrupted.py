@@ -1,5 +1,5 @@
-"""Ctrl-C at each step of a change of an own entry: the entry exists, old or new, and is created again
-in the next session.
+"""Ctrl-C at each step of a change of an own entry: it has its old or new value, and is restored in the
+next session.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from simulation.scenarios.registry import core_of
 from distsync._protocols.steps import Wait
 
 AWAY = 30.0
-"""Longer than a session lasts."""
+"""Longer than a session."""
 
 STEPS = 40
 
 
-async def register(process: SimProcess, data: bytes, told: list[bytes]) -> None:
+async def register(process: SimProcess, data: bytes, results: list[bytes]) -> None:
     await Run(core_of(process).put("name", data, False))
-    told.append(data)
+    results.append(data)
 
 
 async def sleep(seconds: float) -> None:
@@ -29,19 +29,19 @@ async def sleep(seconds: float) -> None:
 
 
 @pytest.mark.parametrize("step", range(1, STEPS))
-def test_entry_exists_after_its_interrupted_change(step: int) -> None:
+def test_entry_exists_after_an_interrupted_change(step: int) -> None:
     for seed in range(5):
-        told: list[bytes] = []
+        results: list[bytes] = []
         with Simulation(seed, faults=Faults(exactly=(Exactly("interrupt", "one", step),))) as world:
             one = world.process("one")
             for data in (b"old", b"new"):
-                one.spawn(register(one, data, told))
+                one.spawn(register(one, data, results))
                 world.run()
-            if b"old" not in told:
+            if b"old" not in results:
                 continue
             before = world.server.engine.tree.node("/distsync/registry/r/name")
             assert before is not None
-            assert before.data in ((b"new",) if b"new" in told else (b"old", b"new"))
+            assert before.data in ((b"new",) if b"new" in results else (b"old", b"new"))
             one.cut(away=AWAY)
             one.spawn(sleep(2 * AWAY))
             world.run(lambda: world.tasks_open == 0)
@@ -51,25 +51,25 @@ def test_entry_exists_after_its_interrupted_change(step: int) -> None:
             assert core_of(one).mine == ["name"]
 
 
-async def register_unless_taken(process: SimProcess, told: list[bool]) -> None:
-    told.append(await Run(core_of(process).put("name", b"mine", False, replaces=False)))
+async def register_unless_taken(process: SimProcess, results: list[bool]) -> None:
+    results.append(await Run(core_of(process).put("name", b"mine", False, replaces=False)))
 
 
-async def register_for_good(process: SimProcess) -> None:
+async def register_persistently(process: SimProcess) -> None:
     await Run(core_of(process).put("name", b"others", True))
 
 
 @pytest.mark.parametrize("step", range(1, STEPS))
-def test_persistent_entry_of_another_client_is_not_taken_over_after_an_interrupt(step: int) -> None:
+def test_persistent_entry_of_another_process_is_not_taken_over_after_an_interrupt(step: int) -> None:
     for seed in range(3):
-        told: list[bool] = []
+        results: list[bool] = []
         with Simulation(seed, faults=Faults(exactly=(Exactly("interrupt", "one", step),))) as world:
             other, one = world.process("other"), world.process("one")
-            other.spawn(register_for_good(other))
+            other.spawn(register_persistently(other))
             world.run()
             for _ in range(2):
-                one.spawn(register_unless_taken(one, told))
+                one.spawn(register_unless_taken(one, results))
             world.run()
         node = world.server.engine.tree.node("/distsync/registry/r/name")
         assert node is not None
-        assert (node.data, any(told)) == (b"others", False)
+        assert (node.data, any(results)) == (b"others", False)

@@ -1,4 +1,6 @@
-"""An entry is created again in the next session, unless another client has taken the name since."""
+"""What a process has registered is restored in its next session, unless another process has taken the
+name.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +17,10 @@ from distsync._protocols.steps import Wait
 from distsync.errors import OutcomeUnknownError
 
 AWAY = 30.0
-"""Longer than a session lasts."""
+"""Longer than a session."""
 
 
-#: Maximum number of the registrar's requests until the registration is acknowledged.
+#: The registrar sends fewer requests before its registration is acknowledged.
 REQUESTS = 15
 
 
@@ -32,7 +34,9 @@ async def _sleep(seconds: float) -> None:
 
 
 def play(seed: int, taken: bool) -> tuple[bytes, list[str], list[str]]:
-    """Return the entry in the end, and what each of the two believes it to be."""
+    """Return what is registered in the end, and which entries each of the two processes considers its
+    own.
+    """
     world = Simulation(seed)
     first, second = world.process("first"), world.process("second")
     first.spawn(register(first, b"first"))
@@ -49,21 +53,21 @@ def play(seed: int, taken: bool) -> tuple[bytes, list[str], list[str]]:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_entry_returns_unless_it_was_taken(seed: int) -> None:
+def test_entry_is_restored_in_the_next_session_unless_it_was_taken(seed: int) -> None:
     assert play(seed, False) == (b"first", ["name"], [])
     assert play(seed, True) == (b"second", [], ["name"])
 
 
 def expire_at(request: int, seed: int) -> tuple[bool, bool]:
-    """End the session at this request, whose reply is lost, with the outstanding ones.
+    """End the session at this request, whose reply is lost, as are those in progress.
 
-    Returns whether put reported success, and whether the entry exists in the next session.
+    Return whether put was acknowledged, and whether the entry exists in the next session.
     """
-    told: list[bool] = []
+    results: list[bool] = []
 
     async def register(process: SimProcess) -> None:
         with suppress(OutcomeUnknownError):
-            told.append(await Run(core_of(process).put("name", b"", False)))
+            results.append(await Run(core_of(process).put("name", b"", False)))
 
     with Simulation(seed, faults=Faults(exactly=(Exactly("expire_away", "first", request),))) as world:
         first = world.process("first")
@@ -71,11 +75,11 @@ def expire_at(request: int, seed: int) -> tuple[bool, bool]:
         world.run()
         node = world.server.engine.tree.node("/distsync/registry/r/name")
         assert first.session.ended == 1
-        return told == [True], node is not None and node.owner == first.session.session_id
+        return results == [True], node is not None and node.owner == first.session.session_id
 
 
 @pytest.mark.parametrize("request_number", range(1, REQUESTS))
-def test_entry_registered_in_an_ended_session_is_registered_in_the_next(request_number: int) -> None:
+def test_entry_registered_in_a_session_that_has_ended_exists_in_the_next_one(request_number: int) -> None:
     for seed in range(5):
-        said, stands = expire_at(request_number, seed)
-        assert stands or not said, seed
+        acknowledged, exists = expire_at(request_number, seed)
+        assert exists or not acknowledged, seed

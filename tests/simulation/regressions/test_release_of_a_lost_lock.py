@@ -1,4 +1,4 @@
-"""A thread that has lost a lock, and is interrupted during its release, releases no other's."""
+"""An interrupted release of a lost lock takes it from nobody."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from distsync._protocols.steps import Delete
 PATH = "/distsync/lock/a"
 
 
-def test_thread_that_has_lost_a_lock_does_not_release_its_successors() -> None:
+def test_interrupted_release_of_a_lost_lock_does_not_release_that_of_the_next_holder() -> None:
     async def work(process: SimProcess, core: LockCore) -> None:
         await Run(core.acquire("first", b""))
         assert core.grant is not None

@@ -1,5 +1,5 @@
-"""Ctrl-C in a get while a counter is deleted: the item is restored nevertheless, without endless
-requests.
+"""Ctrl-C in a get while a counter is deleted: the item is restored, and no request is repeated
+endlessly.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ async def get(process: SimProcess) -> None:
     await Run(core(process).get(b""))
 
 
-def is_told_that_it_has_it(task: Task) -> bool:
+def has_reply_with_item(task: Task) -> bool:
     return task.has_work() and isinstance(task.at, Together) and isinstance(task.at.requests[0], Multi)
 
 
@@ -40,7 +40,7 @@ def test_item_of_an_interrupted_get_is_restored_without_a_counter(counter: str) 
         one.spawn(put(one))
         world.run()
         task = one.spawn(get(one), expected=(KeyboardInterrupt,))
-        world.run(lambda: is_told_that_it_has_it(task))
+        world.run(lambda: has_reply_with_item(task))
         world.external_client(Delete(f"{PATH}/{counter}"))
         task.interrupted = True
         task.throw(KeyboardInterrupt())

@@ -1,4 +1,4 @@
-"""Ctrl-C in shutdown(immediate=True): discarded items are gone, and count as done once; the rest is
+"""Ctrl-C in shutdown(immediate=True): each discarded item counts as done once, and the others stay
 unfinished.
 """
 
@@ -31,16 +31,16 @@ async def shut_down(process: SimProcess) -> None:
     await Run(core(process).shutdown(True))
 
 
-def takes(task: Task) -> str | None:
-    """Return the item that it is just discarding."""
+def discarded_item(task: Task) -> str | None:
+    """Return the path of the item that the task is discarding, if any."""
     first = task.at.requests[0] if isinstance(task.at, Together) else None
     path = first.operations[0].path if isinstance(first, Multi) else ""
     return path if path.startswith(f"{PATH}/items/") else None
 
 
 @pytest.mark.parametrize("seed", range(10))
-@pytest.mark.parametrize("thrown", range(ITEMS))
-def test_interrupted_shutdown_discards_and_counts_correctly(thrown: int, seed: int) -> None:
+@pytest.mark.parametrize("discarded", range(ITEMS))
+def test_interrupted_shutdown_counts_exactly_what_it_discarded(discarded: int, seed: int) -> None:
     with Simulation(seed) as world:
         one = world.process("one")
         one.spawn(put(one))
@@ -48,13 +48,13 @@ def test_interrupted_shutdown_discards_and_counts_correctly(thrown: int, seed: i
         task = one.spawn(shut_down(one), expected=(KeyboardInterrupt,))
         seen: list[str] = []
 
-        def is_taking() -> bool:
-            path = takes(task)
+        def has_discarded() -> bool:
+            path = discarded_item(task)
             if path is not None and path not in seen:
                 seen.append(path)
-            return len(seen) > thrown
+            return len(seen) > discarded
 
-        world.run(is_taking)
+        world.run(has_discarded)
         task.interrupted = True
         task.throw(KeyboardInterrupt())
         world.run()
@@ -63,4 +63,4 @@ def test_interrupted_shutdown_discards_and_counts_correctly(thrown: int, seed: i
             world.external_client(GetData(f"{PATH}/{name}")).stat.version for name in ("puts", "gets", "dones")
         )
         assert (puts - gets, puts - dones) == (len(left), len(left))
-        assert len(left) in (ITEMS - thrown - 1, ITEMS - thrown)
+        assert len(left) in (ITEMS - discarded - 1, ITEMS - discarded)

@@ -1,5 +1,6 @@
-"""A waiter that inherits the notification of another one at its own timeout returns True or False,
-wherever the connection breaks; the notification of an interrupted waiter passes on at once.
+"""A waiter that inherits the notification of a killed one as its own timeout ends gets True or False,
+at whatever moment the connection breaks. The notification of an interrupted waiter is passed on at
+once, at whatever step.
 """
 
 from __future__ import annotations
@@ -16,19 +17,19 @@ from distsync._protocols.wait_queue import QueueEntry
 
 PATH = "/distsync/condition/c"
 
-#: When the second waiter gives up: it checks by itself every half session timeout, the last time
-#: just before, when the session of the first one has ended.
+#: When the second waiter gives up. It checks for itself every half session timeout, for the last
+#: time just before, when the session of the first one has ended.
 TIMEOUT_S = 15.1
 AWAY_MS = 7000
 
 
-class Line:
-    """Two wait; the first one is notified and killed at once."""
+class InheritedNotification:
+    """Two waiters; the first one is notified, and killed at once."""
 
     def __init__(self, request: int | None) -> None:
         cut = () if request is None else (Exactly("cut", "second", request, AWAY_MS),)
         self.world = Simulation(1, faults=Faults(exactly=cut))
-        self.told: list[bool] = []
+        self.results: list[bool] = []
 
     def core(self, process: SimProcess) -> ConditionCore:
         return process.local(PATH, lambda: ConditionCore(PATH, receipts(process)))
@@ -37,7 +38,7 @@ class Line:
         await Wait(limit=after)
         places: list[QueueEntry] = []
         await Run(self.core(process).enlist(b"", places))
-        self.told.append(await Run(self.core(process).wait(places[-1]), TIMEOUT_S))
+        self.results.append(await Run(self.core(process).wait(places[-1]), TIMEOUT_S))
 
     async def notify(self, process: SimProcess) -> None:
         await Wait(limit=1.0)
@@ -52,25 +53,25 @@ class Line:
             notifier = world.process("notifier")
             notifier.spawn(self.notify(notifier))
             world.run()
-        return self.told
+        return self.results
 
 
 def test_waiter_that_inherits_a_notification_at_its_deadline_gets_no_error() -> None:
-    told = [Line(request).play() for request in range(40)]
-    assert Line(None).play() == [True]
-    assert {tuple(each) for each in told} == {(True,), (False,)}
+    results = [InheritedNotification(request).play() for request in range(40)]
+    assert InheritedNotification(None).play() == [True]
+    assert {tuple(each) for each in results} == {(True,), (False,)}
 
 
-#: Less than half a session timeout, when a waiter would check by itself.
+#: Less than half a session timeout, after which a waiter would check for itself.
 SOON_S = 3.0
 
 
-class Interrupted:
-    """Two wait, one is notified, and the first one is interrupted at one of its steps."""
+class InterruptedWaiter:
+    """Two waiters, of which one is notified; the first one is interrupted at one of its steps."""
 
     def __init__(self, step: int) -> None:
         self.world = Simulation(2, faults=Faults(exactly=(Exactly("interrupt", "first", step),)))
-        self.told: dict[str, bool] = {}
+        self.results: dict[str, bool] = {}
 
     async def wait(self, process: SimProcess, after: float) -> None:
         await Wait(limit=after)
@@ -82,10 +83,10 @@ class Interrupted:
             if notified:
                 await Run(core.confirm(places[-1]))
         except KeyboardInterrupt:
-            for place in places:  # as the public objects do
+            for place in places:  # as the public classes do
                 process.background(core.abandon_wait(place))
             raise
-        self.told[process.name] = notified
+        self.results[process.name] = notified
 
     async def notify(self, process: SimProcess) -> None:
         await Wait(limit=1.0)
@@ -100,12 +101,12 @@ class Interrupted:
             notifier = world.process("notifier")
             notifier.spawn(self.notify(notifier))
             world.run()
-        return self.told
+        return self.results
 
 
 def test_notification_of_an_interrupted_waiter_reaches_the_next_one_at_once() -> None:
-    outcomes = [Interrupted(step).play() for step in range(40)]
+    outcomes = [InterruptedWaiter(step).play() for step in range(40)]
     assert {"second": True} in outcomes
     assert {"first": True, "second": False} in outcomes
-    for step, told in enumerate(outcomes):
-        assert any(told.values()), f"interrupted at {step}: {told}"
+    for step, results in enumerate(outcomes):
+        assert any(results.values()), f"interrupted at {step}: {results}"

@@ -1,5 +1,5 @@
-"""Semaphore(0): a non-blocking acquire returns False only if there was no permit, despite concurrent
-acquires and releases.
+"""Semaphore(0): a non-blocking acquire returns False only if there was no permit, whatever others
+acquire and release at the same time.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ async def release(process: SimProcess) -> None:
     await Run(core(process).release())
 
 
-async def attempt(process: SimProcess, told: list[bool]) -> None:
-    told.append(await Run(core(process).acquire(b"", False), 0.0))
+async def attempt(process: SimProcess, results: list[bool]) -> None:
+    results.append(await Run(core(process).acquire(b"", False), 0.0))
 
 
-async def release_and_attempt(process: SimProcess, told: list[bool]) -> None:
+async def release_and_attempt(process: SimProcess, results: list[bool]) -> None:
     await release(process)
-    await attempt(process, told)
+    await attempt(process, results)
 
 
-def test_attempt_gets_a_permit_if_one_is_there_all_the_time() -> None:
+def test_attempt_succeeds_if_a_permit_is_available_throughout() -> None:
     for seed in range(SCHEDULES):
         with Simulation(seed) as world:
-            one, two, told = world.process("one"), world.process("two"), list[bool]()
+            one, two, results = world.process("one"), world.process("two"), list[bool]()
             two.spawn(release(two))
             world.run()
-            two.spawn(release_and_attempt(two, told))
-            one.spawn(attempt(one, told))
+            two.spawn(release_and_attempt(two, results))
+            one.spawn(attempt(one, results))
             world.run()
-            assert told == [True, True], seed
+            assert results == [True, True], seed

@@ -1,5 +1,5 @@
-"""A ghost, the znode of an earlier session of ours that the servers have not removed, is never
-mistaken for another client.
+"""A ghost, a znode of an earlier session of this client which the servers keep alive, never counts as
+another party.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ async def enter_twice(process: SimProcess) -> None:
 
 @ghosts
 @pytest.mark.parametrize("kind", ["ghost", "cut"])
-def test_member_does_not_enter_a_double_barrier_with_its_own_ghost(kind: str, request_number: int) -> None:
+def test_party_does_not_enter_a_double_barrier_with_its_own_earlier_znode(kind: str, request_number: int) -> None:
     for seed in range(SEEDS):
         with world_with(kind, "one", request_number, seed, 6000) as world:
             process = world.process("one")
@@ -69,8 +69,8 @@ def test_member_does_not_enter_a_double_barrier_with_its_own_ghost(kind: str, re
 
 
 @ghosts
-def test_double_barrier_does_not_wait_for_a_ghost_inside_at_the_end(request_number: int) -> None:
-    """As long as its session would live."""
+def test_leave_does_not_wait_for_a_ghost_inside(request_number: int) -> None:
+    """It would otherwise wait until the session of the ghost ends."""
 
     async def party(world: Simulation, process: SimProcess) -> None:
         core = DoubleBarrierCore(DOUBLE, 2)
@@ -91,8 +91,8 @@ def test_double_barrier_does_not_wait_for_a_ghost_inside_at_the_end(request_numb
 
 
 @ghosts
-def test_party_does_not_meet_a_late_ghost(request_number: int) -> None:
-    """It came when the others were inside; the next time they meet one another."""
+def test_double_barrier_does_not_admit_a_ghost_that_arrived_late(request_number: int) -> None:
+    """It arrived while the others were inside; in the next round they must meet each other."""
 
     async def party(process: SimProcess) -> None:
         core = DoubleBarrierCore(DOUBLE, 2)
@@ -117,8 +117,8 @@ def test_party_does_not_meet_a_late_ghost(request_number: int) -> None:
 
 @ghosts
 @pytest.mark.parametrize("seconds", [0.0, 0.01, 1.0])
-def test_ghost_of_a_member_that_has_left_is_not_listed(request_number: int, seconds: float) -> None:
-    async def come_and_go(world: Simulation, process: SimProcess) -> None:
+def test_member_that_has_left_the_group_leaves_no_ghost(request_number: int, seconds: float) -> None:
+    async def join_and_leave(world: Simulation, process: SimProcess) -> None:
         core = core_of(process)
         name = await Run(core.join(b"{}"))
         await Run(sleep(seconds))
@@ -128,5 +128,5 @@ def test_ghost_of_a_member_that_has_left_is_not_listed(request_number: int, seco
     for seed in range(SEEDS):
         with world_with("ghost", "one", request_number, seed) as world:
             one = world.process("one")
-            one.spawn(come_and_go(world, one))
+            one.spawn(join_and_leave(world, one))
             world.run()

@@ -1,4 +1,4 @@
-"""Ctrl-C at each step of a call: tokens that no caller got are available to others."""
+"""Ctrl-C at each step of an acquire: tokens that were not granted are available to others."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ STEPS = 24
 
 
 @pytest.mark.parametrize("step", range(1, STEPS))
-def test_tokens_of_an_interrupted_call_are_available_to_others(step: int) -> None:
+def test_tokens_of_an_interrupted_acquire_are_available_to_others(step: int) -> None:
     for seed in range(5):
         got: list[bool] = []
 

@@ -1,5 +1,5 @@
-"""However the begin of a transaction fails, no transaction stays open for which a site would wait in
-vain.
+"""However the begin of a transaction fails, it leaves none open: no site waits for a decision that
+nobody makes.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ async def begin(process: SimProcess, begun: list[str], timeout: float | None, te
     begun.append(await Run(core.begin(b"payload"), timeout))
 
 
-def open_ones(world: Simulation) -> list[str]:
+def open_transactions(world: Simulation) -> list[str]:
     return [path for path in world.leftovers() if path.startswith(f"{PATH}/t_") and path.endswith("/open")]
 
 
 @pytest.mark.parametrize("kind", ["interrupt", "deadline", "lost_request", "lost_reply"])
-def test_begin_that_failed_leaves_nothing_open(kind: str) -> None:
+def test_failed_begin_leaves_no_open_transaction(kind: str) -> None:
     failed = 0
     for step in range(1, 25):
         for seed in range(3):
@@ -39,11 +39,15 @@ def test_begin_that_failed_leaves_nothing_open(kind: str) -> None:
                 beginning = one.spawn(begin(one, begun, timeout), expected=(DeadlineError,))
                 world.run()
                 failed += not begun
-                assert open_ones(world) == [f"{PATH}/t_{each}/open" for each in begun], (step, seed, beginning.error)
-    assert bool(failed) == (kind == "interrupt")  # replies within the grace of a deadline count
+                assert open_transactions(world) == [f"{PATH}/t_{each}/open" for each in begun], (
+                    step,
+                    seed,
+                    beginning.error,
+                )
+    assert bool(failed) == (kind == "interrupt")  # replies within the grace period of a deadline count
 
 
-def test_refused_begin_does_not_change_the_previous_transaction() -> None:
+def test_refused_begin_leaves_the_previous_transaction_unchanged() -> None:
     begun: list[str] = []
     with Simulation(1) as world:
         one, two = world.process("one"), world.process("two")

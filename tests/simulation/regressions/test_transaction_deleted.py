@@ -1,6 +1,5 @@
-"""Deletions in a transaction by another client: no process loops or waits forever, nothing is
-committed without all votes, all that learn a decision learn the same, and the next transaction is
-not affected.
+"""Parts of a transaction are deleted externally: no task spins or sleeps forever, nothing is committed
+without all votes, all decisions reported are equal, and the next transaction is not affected.
 """
 
 from __future__ import annotations
@@ -23,12 +22,11 @@ from distsync.errors import CorruptNodeError, OutcomeUnknownError, ZnodeError
 PATH = "/distsync/transaction/t"
 SITES = ("bank", "hotel")
 
-#: The deleted part: all of the transaction at once, or one after another, or the object; or one
-#: part.
+#: Deleted parts: the whole transaction at once or one by one, the whole object, or one znode.
 WHOLE = ("transaction", "one by one", "object")
 PARTS = ("open", "decision", "coordinator", "ballot-bank", "commit-bank", "seen-bank")
 
-#: When (in ms): during the vote, when decided, when done.
+#: When (milliseconds): during the vote, after the decision, or after the end.
 MOMENTS = range(20)
 
 
@@ -40,25 +38,25 @@ class Sabotage:
         self.moment = seed
         self.terms = TransactionConfig(SITES, decided_by)
         self.what = what
-        self.said: dict[str, set[str]] = {}
-        #: The transaction that was open when part of it was deleted.
+        self.outcomes: dict[str, set[str]] = {}
+        #: The transaction that was open when a part of it was deleted.
         self.struck: str | None = None
 
     def core(self, process: SimProcess) -> TransactionCore:
         return process.local(PATH, lambda: TransactionCore(PATH, self.terms))
 
-    def say(self, transaction: str, outcome: str) -> None:
-        self.said.setdefault(transaction, set()).add(outcome)
+    def report(self, transaction: str, outcome: str) -> None:
+        self.outcomes.setdefault(transaction, set()).add(outcome)
 
     async def serve(self, process: SimProcess, site: str) -> None:
         async def prepare() -> tuple[bool, str]:
             await work(self.world)
             return True, ""
 
-        def does(outcome: str) -> ParticipantCallbacks:
-            return lambda transaction, _: self.say(transaction, outcome)
+        def record(outcome: str) -> ParticipantCallbacks:
+            return lambda transaction, _: self.report(transaction, outcome)
 
-        plan = ParticipantCallbacks(lambda *_: prepare(), does(COMMIT), does(ABORT))
+        plan = ParticipantCallbacks(lambda *_: prepare(), record(COMMIT), record(ABORT))
         while True:
             try:
                 await Run(ParticipantCore(self.core(process), site).take_part(plan, b"{}"))
@@ -74,14 +72,14 @@ class Sabotage:
             await Run(work(self.world))
             with suppress(OutcomeUnknownError, CorruptNodeError):
                 decision = await Run(core.decide(transaction, SITES))
-                self.say(transaction, decision.outcome)
+                self.report(transaction, decision.outcome)
             await Wait(limit=2.0)
             self.clear(transaction)
         last = await Run(core.begin(b""))
         assert (await Run(core.decide(last, SITES))).outcome == COMMIT
 
     async def delete(self) -> None:
-        """Delete it some time after it appears."""
+        """Delete once the transaction exists and ``moment`` milliseconds have passed."""
         while not (found := self.found()):
             await Wait(limit=0.001)
         await Wait(limit=self.moment / 1000)
@@ -112,7 +110,7 @@ class Sabotage:
         self.world.external_client(Multi(tuple(Delete(path) for path in paths)))
 
     def clear(self, transaction: str) -> None:
-        """Delete what is left if no decision is possible any more."""
+        """Delete what is left of the transaction if it can no longer be decided."""
         below = self.below(f"{PATH}/t_{transaction}")
         if below and not any(path.endswith(("/open", "/decision")) for path in below):
             self.delete_at_once(below)
@@ -131,13 +129,13 @@ class Sabotage:
 
 @pytest.mark.parametrize("decided_by", [COORDINATOR, PEERS])
 @pytest.mark.parametrize("what", WHOLE + PARTS)
-def test_no_process_is_stuck_and_all_learn_the_same_decision(what: str, decided_by: str) -> None:
+def test_external_deletion_blocks_nobody_and_leads_to_no_contradiction(what: str, decided_by: str) -> None:
     struck = 0
     for seed in MOMENTS:
         sabotage = Sabotage(seed, decided_by, what)
         sabotage.play()
         struck += sabotage.struck is not None
-        for transaction, outcomes in sabotage.said.items():
+        for transaction, outcomes in sabotage.outcomes.items():
             assert len(outcomes) == 1, (seed, transaction)
             if what in ("ballot-bank", "commit-bank") and transaction == sabotage.struck:
                 assert outcomes == {ABORT}, seed

@@ -1,5 +1,5 @@
-"""A waiter for a lock or a permit is enqueued, whenever its session ends, and not only when another
-one has moved or its own timeout has passed.
+"""A waiter for a lock or a permit is in the queue, at whatever moment its session ended, and not only
+after another contender has moved or after its own periodic check.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from distsync._protocols.steps import Wait
 
 PATH = "/distsync/line"
 
-#: Maximum number of the waiter's requests until it waits.
+#: The waiter sends fewer requests, and takes fewer steps, before it waits.
 REQUESTS, STEPS = 20, 40
 
-#: Time until a client that was cut off from an expired session is back; no waiter checks by itself
-#: before.
+#: A client that was cut off until its session expired is back after the first; the second is too
+#: short for a periodic check.
 QUIET_S, PROMPT_S = 60.0, 3.0
 
 
@@ -53,14 +53,14 @@ def wait(world: Simulation, seconds: float) -> None:
     world.run(lambda: bool(passed))
 
 
-def standing(world: Simulation) -> list[int]:
-    """Return the sessions of all ephemerals in the queue, in any order."""
+def ephemeral_owners(world: Simulation) -> list[int]:
+    """Return the sessions of all ephemeral znodes in the queue, in any order."""
     nodes = [world.server.engine.tree.node(path) for path in world.leftovers() if path.startswith(PATH)]
     return [node.owner for node in nodes if node is not None and node.owner]
 
 
-def others_stand(world: Simulation, what: str, others: int) -> None:
-    """One holds, and the others wait."""
+def start_others(world: Simulation, what: str, others: int) -> None:
+    """Let one process hold, and the others wait."""
     for name in ("holder", "second")[:others]:
         process = world.process(name)
         process.spawn(call(acquiring(what, process)), daemon=True)
@@ -71,23 +71,23 @@ def others_stand(world: Simulation, what: str, others: int) -> None:
 @pytest.mark.parametrize("others", [1, 2])
 @pytest.mark.parametrize("what", ["lock", "semaphore", "kazoo"])
 @pytest.mark.parametrize("request_number", range(1, REQUESTS))
-def test_waiter_whose_session_ends_is_enqueued(request_number: int, what: str, others: int, how: str) -> None:
+def test_waiter_whose_session_ends_is_queued_again(request_number: int, what: str, others: int, how: str) -> None:
     for seed in range(2):
         with Simulation(seed, faults=Faults(exactly=(Exactly(how, "waiter", request_number),))) as world:
-            others_stand(world, what, others)
+            start_others(world, what, others)
             waiter = world.process("waiter")
             waiter.spawn(call(acquiring(what, waiter)), daemon=True)
             wait(world, PROMPT_S if how == "expire_live" else QUIET_S)
-            assert waiter.session.session_id in standing(world), (request_number, seed)
+            assert waiter.session.session_id in ephemeral_owners(world), (request_number, seed)
 
 
 @pytest.mark.parametrize("others", [1, 2])
 @pytest.mark.parametrize("what", ["lock", "semaphore", "kazoo"])
 @pytest.mark.parametrize("step", range(1, STEPS))
-def test_waiter_whose_session_changes_between_two_steps_is_enqueued(step: int, what: str, others: int) -> None:
+def test_waiter_whose_session_changes_between_two_steps_is_queued_again(step: int, what: str, others: int) -> None:
     with Simulation(step) as world:
-        others_stand(world, what, others)
+        start_others(world, what, others)
         waiter = world.process("waiter")
         waiter.spawn(call(with_new_session(acquiring(what, waiter), waiter, step)), daemon=True)
         wait(world, PROMPT_S)
-        assert waiter.session.session_id in standing(world)
+        assert waiter.session.session_id in ephemeral_owners(world)

@@ -1,7 +1,7 @@
-"""Scenarios for distsync's own protocols, one for each primitive.
+"""Scenarios that exercise distsync's protocols on the simulator, one or more per primitive.
 
-A scenario creates processes and threads from the world's seed, runs them to the end, and checks
-what must hold. It uses protocols as the public objects do: the threads of a process share one core.
+A scenario creates processes and threads from the world's seed, runs them to the end and checks the
+invariants. It uses the protocols as the public classes do: threads of a process share one core.
 """
 
 from __future__ import annotations
@@ -9,58 +9,67 @@ from __future__ import annotations
 from simulation.scenarios.acquire_all import ACQUIRE_ALL
 from simulation.scenarios.atomic_bytes import CELL
 from simulation.scenarios.barrier import BARRIER
-from simulation.scenarios.barrier_cancellation import DEPARTURES
-from simulation.scenarios.cached_locks import KEPT_FAIR, KEPT_IDLE, KEPT_LOCK, KEPT_RLOCK
-from simulation.scenarios.cached_readers import KEPT_READERS, KEPT_READERS_IDLE
+from simulation.scenarios.barrier_cancellation import BARRIER_CANCELLATION
+from simulation.scenarios.cached_locks import CACHED_FAIR, CACHED_IDLE, CACHED_LOCK, CACHED_RLOCK
+from simulation.scenarios.cached_readers import CACHED_READERS, CACHED_READERS_IDLE
 from simulation.scenarios.common import Scenario
 from simulation.scenarios.condition import CONDITION
 from simulation.scenarios.config import CONFIG
 from simulation.scenarios.counter import COUNTER, VALUE
-from simulation.scenarios.cross_process_handoff import PASSED_ON
-from simulation.scenarios.cross_process_release import HANDED_LOCK, HANDED_PERMITS
+from simulation.scenarios.cross_process_handoff import CROSS_PROCESS_HANDOFF
+from simulation.scenarios.cross_process_release import CROSS_PROCESS_LOCK, CROSS_PROCESS_PERMITS
 from simulation.scenarios.double_barrier import DOUBLE_BARRIER
 from simulation.scenarios.election import ELECTION
 from simulation.scenarios.event import EVENT
-from simulation.scenarios.external_deletes import DELETED
+from simulation.scenarios.external_deletes import EXTERNAL_DELETES
 from simulation.scenarios.gate import GATE
 from simulation.scenarios.group import GROUP
 from simulation.scenarios.ids import IDS
 from simulation.scenarios.joinable import JOINABLE
 from simulation.scenarios.latch import LATCH
 from simulation.scenarios.lock import LOCK, RLOCK
-from simulation.scenarios.observers import LOOKS
+from simulation.scenarios.observers import OBSERVERS
 from simulation.scenarios.partitioner import PARTITION
-from simulation.scenarios.pool import POOL, SWEPT_POOL
-from simulation.scenarios.queue_join import UNFINISHED
-from simulation.scenarios.queues import BOUNDED, FIFO, LIFO, MANY, OVER, PRIORITY, SHUTDOWN, TOGETHER
+from simulation.scenarios.pool import POOL, POOL_SWEEP
+from simulation.scenarios.queue_join import QUEUE_JOIN
+from simulation.scenarios.queues import (
+    BOUNDED,
+    BULK_PUTS,
+    CONCURRENT_PUTS,
+    FIFO,
+    LIFO,
+    PRIORITY,
+    SHUTDOWN,
+    SHUTDOWN_BULK,
+)
 from simulation.scenarios.registry import REGISTRY
-from simulation.scenarios.revoked_downgrade import DOWNGRADES
+from simulation.scenarios.revoked_downgrade import REVOKED_DOWNGRADE
 from simulation.scenarios.semaphore import CURATOR_SEMAPHORE, KAZOO_SEMAPHORE, SEMAPHORE, SIGNAL
 from simulation.scenarios.shared_lock import REVOCATION, SHARED
-from simulation.scenarios.task_done import DONES
+from simulation.scenarios.task_done import TASK_DONE
 from simulation.scenarios.token_bucket import RATE
 from simulation.scenarios.transaction import TRANSACTION
-from simulation.scenarios.watch_waits import WAITS
+from simulation.scenarios.watch_waits import WATCH_WAITS
 
 ALL = (
     TRANSACTION,
     SHARED,
     REVOCATION,
-    DOWNGRADES,
+    REVOKED_DOWNGRADE,
     ACQUIRE_ALL,
     KAZOO_SEMAPHORE,
     CURATOR_SEMAPHORE,
     ELECTION,
     LOCK,
     RLOCK,
-    KEPT_LOCK,
-    KEPT_RLOCK,
-    KEPT_FAIR,
-    KEPT_IDLE,
-    KEPT_READERS,
-    KEPT_READERS_IDLE,
-    HANDED_LOCK,
-    HANDED_PERMITS,
+    CACHED_LOCK,
+    CACHED_RLOCK,
+    CACHED_FAIR,
+    CACHED_IDLE,
+    CACHED_READERS,
+    CACHED_READERS_IDLE,
+    CROSS_PROCESS_LOCK,
+    CROSS_PROCESS_PERMITS,
     SEMAPHORE,
     SIGNAL,
     CONDITION,
@@ -68,9 +77,9 @@ ALL = (
     BARRIER,
     FIFO,
     BOUNDED,
-    MANY,
-    TOGETHER,
-    DONES,
+    BULK_PUTS,
+    CONCURRENT_PUTS,
+    TASK_DONE,
     JOINABLE,
     POOL,
     LIFO,
@@ -87,15 +96,15 @@ ALL = (
     CONFIG,
     CELL,
     PARTITION,
-    LOOKS,
-    UNFINISHED,
-    SWEPT_POOL,
-    WAITS,
-    PASSED_ON,
-    DELETED,
+    OBSERVERS,
+    QUEUE_JOIN,
+    POOL_SWEEP,
+    WATCH_WAITS,
+    CROSS_PROCESS_HANDOFF,
+    EXTERNAL_DELETES,
     SHUTDOWN,
-    OVER,
-    DEPARTURES,
+    SHUTDOWN_BULK,
+    BARRIER_CANCELLATION,
 )
 SCENARIOS: dict[str, Scenario] = {scenario.name: scenario for scenario in ALL}
 

@@ -1,6 +1,6 @@
 """acquire_all: several locks in one order, all or none, however the call ends.
 
-The loop is that of _objects/acquire_all.py, on the cores that the public objects use; each step
+The loop is that of _objects/acquire_all.py, on the cores that the public classes use. Each step
 that waits is a call of its own, as there.
 """
 
@@ -20,13 +20,13 @@ from distsync._protocols.locks.lock import Grant, LockCore
 from distsync._protocols.locks.shared_lock import ReadSnapshot
 from distsync.errors import DistsyncError, LockLostError, NotHeldError
 
-#: In the order of their paths: two locks, and a shared lock between them.
+#: In the order of their paths: two locks, with a shared one between them.
 LOCKS = (f"{ROOT}/lock/a", shared_lock.PATH, f"{ROOT}/zlock/z")
 
 
 @dataclass(frozen=True)
 class Part:
-    """One of the locks, as used by one thread: a Lock, or a side of a SharedLock."""
+    """One of the locks as one thread uses it: a Lock, or a side of a SharedLock."""
 
     process: SimProcess
     owner: object
@@ -37,11 +37,11 @@ class Part:
     def core(self) -> Any:
         if self.what == "lock":
             return self.process.local(self.path, lambda: LockCore(self.path))
-        core = shared_lock.of(self.process)
+        core = shared_lock.core_of(self.process)
         return core.writer if self.what == "writer" else core
 
     @property
-    def standing(self) -> Any:
+    def snapshot(self) -> Any:
         return self.core.reading(self.owner) if self.what == "reader" else self.core.snapshot
 
     @property
@@ -67,11 +67,11 @@ class Part:
         return int(self.core.depth) if self.grant is not None else 0
 
     def _is_owned(self) -> bool:
-        """As RLock's; a reader's depth is kept by the core."""
+        """Return whether the thread owns it as an RLock. The depth of a reader is tracked by the core."""
         return self.what != "reader" and self.grant is not None and not self.grant.loss.fired
 
     async def acquire(self, timeout: float | None) -> bool:
-        """As RLock's."""
+        """Acquire as an RLock does."""
         if self._is_owned():
             self.core.depth += 1
             return True
@@ -85,45 +85,45 @@ class Part:
         else:
             await Run(self.core.release(self.owner), self.process.session.timeout_ms / 1000)
 
-    def return_to(self, before: Any, stranger: object) -> None:
+    def undo_acquire(self, before: Any, stranger: object) -> None:
         ending = self.core.undo_acquire(self.owner, before, stranger)
         if ending is not None:
             self.process.background(ending)
 
-    def let_go(self, was: Any) -> None:
-        """A release was interrupted."""
+    def finish_release(self, was: Any) -> None:
+        """Complete an interrupted release."""
         if self.what == "reader":
-            self.return_to(ReadSnapshot(max(0, was.depth - 1)), object())
+            self.undo_acquire(ReadSnapshot(max(0, was.depth - 1)), object())
         else:
             self.process.background(self.core.finish_release(was, self.owner))
 
 
 async def acquire_all(world: Simulation, parts: list[Part], timeout: float | None) -> bool:
-    """Acquire all locks. Return False at the deadline. After any exception, no lock is held more often
-    than before.
+    """Acquire all parts; return False on timeout. On failure, undo the acquisitions; raise other
+    errors again.
     """
     deadline = None if timeout is None else world.now + timeout
     begun: list[tuple[Part, Any, object]] = []
     try:
         for part in parts:
-            begun.append((part, part.standing, object()))
+            begun.append((part, part.snapshot, object()))
             if not await part.acquire(None if deadline is None else max(0.0, deadline - world.now)):
                 raise TimeoutError
         for part in parts:
             if not part.held:
-                raise LockLostError(part.path, "lost meanwhile")
+                raise LockLostError(part.path, "lost during acquire_all")
         return True
     except BaseException as error:
         for part, before, stranger in reversed(begun):
-            part.return_to(before, stranger)
+            part.undo_acquire(before, stranger)
         if not isinstance(error, TimeoutError):
             raise
         return False
 
 
 async def release_all(parts: list[Part]) -> None:
-    """Release in reverse order; an exception of one does not prevent the others."""
-    before = [part.standing for part in parts]
+    """Release in reverse order. An error of one part does not prevent the release of the others."""
+    before = [part.snapshot for part in parts]
     failed: list[DistsyncError] = []
     try:
         for part in reversed(parts):
@@ -133,24 +133,26 @@ async def release_all(parts: list[Part]) -> None:
                 failed.append(error)
     except BaseException:
         for part, was in zip(parts, before, strict=True):
-            part.let_go(was)
+            part.finish_release(was)
         raise
     if failed:
         raise failed[0]
 
 
-def drawn(world: Simulation, process: SimProcess, owner: object) -> list[Part]:
-    """Draw two or three of the locks, in the order of their paths, whatever order the thread gives."""
+def draw_parts(world: Simulation, process: SimProcess, owner: object) -> list[Part]:
+    """Return two or three of the locks in the order of their paths, whatever the order in which they
+    are named.
+    """
     named = world.rng.sample(LOCKS, world.rng.choice((2, 2, 3)))
     sides = {path: world.rng.choice(("reader", "writer")) if path == shared_lock.PATH else "lock" for path in named}
     return [Part(process, owner, path, sides[path]) for path in sorted(named)]
 
 
 async def thread(world: Simulation, process: SimProcess) -> None:
-    """Take some locks together several times, at times already holding the first of them."""
+    """Acquire some locks together once or twice, sometimes while holding the first of them."""
     owner = object()
     for _ in range(world.rng.randint(1, 2)):
-        parts = drawn(world, process, owner)
+        parts = draw_parts(world, process, owner)
         if world.rng.random() < 0.25 and parts[0].what == "lock":
             await within(world, parts)
         else:
@@ -158,7 +160,7 @@ async def thread(world: Simulation, process: SimProcess) -> None:
 
 
 async def within(world: Simulation, parts: list[Part]) -> None:
-    """Take all together while the first one is held."""
+    """Acquire all of them while the first one is already held."""
     first = parts[0]
     if not await first.acquire(None):
         return
@@ -167,7 +169,7 @@ async def within(world: Simulation, parts: list[Part]) -> None:
         await together(world, parts)
     finally:
         world.record("released", what=tag(first))
-        await let_go(world, [first])
+        await release(world, [first])
 
 
 async def together(world: Simulation, parts: list[Part]) -> None:
@@ -180,16 +182,16 @@ async def together(world: Simulation, parts: list[Part]) -> None:
             world.fail(f"a loss without a fault: {error}")
     finally:
         if not got:
-            none_is_kept(world, parts, before)
+            check_undone(world, parts, before)
     if got:
         await use(world, parts, before)
 
 
-def none_is_kept(world: Simulation, parts: list[Part], before: list[int]) -> None:
-    """Check that a failed call leaves held exactly what was held before, unless lost."""
-    kept = [part.path for part, was in zip(parts, before, strict=True) if part.depth > was]
-    if kept:
-        world.fail(f"a call that failed keeps {kept}")
+def check_undone(world: Simulation, parts: list[Part], before: list[int]) -> None:
+    """Check that a failed call left no lock held more deeply than before."""
+    still_held = [part.path for part, was in zip(parts, before, strict=True) if part.depth > was]
+    if still_held:
+        world.fail(f"a failed call still holds {still_held}")
 
 
 async def use(world: Simulation, parts: list[Part], before: list[int]) -> None:
@@ -201,7 +203,7 @@ async def use(world: Simulation, parts: list[Part], before: list[int]) -> None:
     finally:
         for part in fresh:
             world.record("released", what=tag(part))
-        await let_go(world, parts)
+        await release(world, parts)
 
 
 def tag(part: Part) -> str:
@@ -209,7 +211,7 @@ def tag(part: Part) -> str:
 
 
 def granted(world: Simulation, parts: list[Part]) -> None:
-    """Record the grant at the moment when the call returns."""
+    """Record the grants at the moment when the call returns."""
     for part in parts:
         grant = part.grant
         if grant is not None:
@@ -219,8 +221,8 @@ def granted(world: Simulation, parts: list[Part]) -> None:
             world.record("granted", what=what, session_id=place.session_id, token=token, loss=grant.loss, name=name)
 
 
-async def let_go(world: Simulation, parts: list[Part]) -> None:
-    """Complete an interrupted release."""
+async def release(world: Simulation, parts: list[Part]) -> None:
+    """Release all; fail if a loss is reported without a fault."""
     try:
         await release_all(parts)
     except (LockLostError, NotHeldError) as error:
@@ -228,23 +230,25 @@ async def let_go(world: Simulation, parts: list[Part]) -> None:
             world.fail(f"a loss without a fault: {error}")
 
 
-def all_is_let_go(world: Simulation) -> None:
-    """Check that no live process believes that it holds a lock, or waits."""
+def check_idle(world: Simulation) -> None:
+    """Check that no live process still holds a lock or waits."""
     for process in world.processes.values():
         busy = [path for path, core in process.shared.items() if process.alive and not core.idle]
         if busy:
-            world.fail(f"{process.name} is not done with {busy}")
+            world.fail(f"{process.name} still holds or waits for {busy}")
 
 
 def run(world: Simulation) -> None:
-    """A common order prevents deadlocks; the world reports threads that never wake."""
+    """Check that locks acquired in one order never deadlock: the world fails if a thread waits
+    forever.
+    """
     world.checks += [Exclusion(path) for path in LOCKS if path != shared_lock.PATH]
     world.checks += [shared_lock.ReadersOrWriter(), shared_lock.OneKindHolds()]
     world.checks += [NothingLeft(f"{path}/") for path in LOCKS]
     for process in processes(world, 2, 3):
         for _ in range(world.rng.randint(1, 2)):
             spawn(process, thread(world, process))
-    finish(world, lambda: all_is_let_go(world))
+    finish(world, lambda: check_idle(world))
 
 
 ACQUIRE_ALL = Scenario("acquire-all", run)

@@ -1,7 +1,6 @@
-"""Cell: no concurrent change is lost, and a reader sees all that was written before.
+"""Shared memory: concurrent changes do not overwrite each other, and a read sees all earlier changes.
 
-Each process has a place of its own in the data, like the elements of an Array and the keys of a
-dict.
+Each process has a place of its own in the data, like an element of an Array or a key of a dict.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from simulation.scenarios.common import (
 from distsync._protocols.state.atomic_bytes import CellCore
 from distsync.errors import OutcomeUnknownError
 
-#: Maximum value of a place: a change that finds it there makes none.
+#: Maximum of each place; a change of a place that has reached it changes nothing.
 MAX_VALUE = 3
 
 PATH = f"{ROOT}/shared/c"
@@ -36,8 +35,8 @@ def core_of(process: SimProcess) -> CellCore:
     return process.local(PATH, lambda: CellCore(PATH, b"{}", receipts(process)))
 
 
-def adding(place: str) -> Any:
-    """Add one to a place, up to MAX_VALUE."""
+def increment_of(place: str) -> Any:
+    """Return a change that adds one to a place, up to MAX_VALUE."""
 
     def change(data: bytes) -> bytes | None:
         values = json.loads(data)
@@ -49,7 +48,7 @@ def adding(place: str) -> Any:
 
 
 def count(world: Simulation, place: str) -> int:
-    """Return how many times a place was certainly changed."""
+    """Return how many changes of a place were acknowledged."""
     return len([record for record in world.history.events("changed") if record.place == place])
 
 
@@ -58,7 +57,7 @@ async def changer(world: Simulation, process: SimProcess, place: str) -> None:
     for _ in range(world.rng.randint(1, 3)):
         world.record("changing", place=place)
         try:
-            await Run(core.change(adding(place)), maybe_timeout(world))
+            await Run(core.change(increment_of(place)), maybe_timeout(world))
         except (OutcomeUnknownError, TimeoutError):
             continue
         world.record("changed", place=place)
@@ -66,30 +65,30 @@ async def changer(world: Simulation, process: SimProcess, place: str) -> None:
 
 
 async def reader(world: Simulation, process: SimProcess) -> None:
-    """Read, or request a change that then makes none: the data are no older than the call."""
+    """Read, or ask for a change and then make none. The data must be no older than the call."""
     core = core_of(process)
     for _ in range(world.rng.randint(1, 4)):
-        least, shown = min(MAX_VALUE, count(world, "shared")), list[bytes]()
+        least, seen = min(MAX_VALUE, count(world, "shared")), list[bytes]()
         try:
             if world.rng.random() < 0.5:
-                await Run(core.change(shown.append), maybe_timeout(world))
+                await Run(core.change(seen.append), maybe_timeout(world))
             else:
-                shown.append((await Run(core.read(), maybe_timeout(world))).data)
+                seen.append((await Run(core.read(), maybe_timeout(world))).data)
         except TimeoutError:
             continue
-        if json.loads(shown[-1]).get("shared", 0) < least:
-            world.fail(f"it was changed {least} times before, and {process.name} is shown {shown[-1]!r}")
+        if json.loads(seen[-1]).get("shared", 0) < least:
+            world.fail(f"changed {least} times before, but {process.name} reads {seen[-1]!r}")
         await Run(work(world))
 
 
-def look_at_the_end(world: Simulation) -> None:
+def check_final_state(world: Simulation) -> None:
     node = world.server.engine.tree.node(PATH)
     truth = json.loads(node.data or b"{}") if node else {}
     for place in {record.place for record in world.history.events("changing")}:
         done = count(world, place)
         begun = len([record for record in world.history.events("changing") if record.place == place])
         if not min(done, MAX_VALUE) <= truth.get(place, 0) <= min(begun, MAX_VALUE):
-            world.fail(f"{done} of {begun} changes of {place} were done, and {truth} is there")
+            world.fail(f"{done} of {begun} changes of {place} were acknowledged, but the data is {truth}")
 
 
 def run(world: Simulation) -> None:
@@ -98,7 +97,7 @@ def run(world: Simulation) -> None:
             place = process.name if number == 0 else "shared"
             spawn(process, changer(world, process, place))
         spawn(process, reader(world, process))
-    finish(world, lambda: look_at_the_end(world))
+    finish(world, lambda: check_final_state(world))
 
 
-CELL = Scenario("cell", run)
+CELL = Scenario("atomic-bytes", run)

@@ -1,6 +1,6 @@
-"""Barrier: no party passes before all have arrived, all pass or none, and each has another index.
+"""Barrier: nobody passes before all have arrived, all pass or none, and all indices differ.
 
-The server's tree determines what became of a barrier: the data of a waiter's znode names the call.
+The barrier is judged by the server's tree: the data of a queued znode names its call.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from distsync.errors import BrokenBarrierError, OutcomeUnknownError
 
 PATH = f"{ROOT}/barrier/b"
 
-#: A party that waits longer breaks the barrier: others have exited, or do not come.
+#: Timeout of a patient party: others may have been killed, or may not come.
 PATIENCE_S = 30.0
 
 
 class Party:
-    """The threads of one process at the barrier."""
+    """A party at the barrier."""
 
     def __init__(self, world: Simulation, process: SimProcess, parties: int, acts: bool) -> None:
         self.world = world
@@ -36,7 +36,7 @@ class Party:
         self.core = process.local(PATH, lambda: BarrierCore(PATH, parties, receipts(process)))
 
     async def meet(self, name: str, turns: int, patient: bool) -> None:
-        """Wait at the barrier several times."""
+        """Wait at the barrier ``turns`` times."""
         world = self.world
         for turn in range(turns):
             await Run(work(world) if patient or world.rng.random() < 0.7 else a_long_while(world))
@@ -54,7 +54,7 @@ class Party:
                 world.record("acted badly", call=call)
 
     def act(self, call: str) -> Coroutine[Any, Any, None]:
-        """The action, which takes a while, and may fail."""
+        """Run the action, which takes a while and may fail."""
         return self._act(call, self.world.rng.random() < 0.1)
 
     async def _act(self, call: str, badly: bool) -> None:
@@ -64,7 +64,7 @@ class Party:
             raise LookupError(call)
 
     async def meddle(self, times: int) -> None:
-        """Reset and break the barrier."""
+        """Reset or abort the barrier ``times`` times."""
         world = self.world
         for _ in range(times):
             await Run(work(world))
@@ -78,7 +78,7 @@ class Party:
 
 
 async def a_long_while(world: Simulation) -> None:
-    """Wait long enough for the others to notice departures."""
+    """Pause, possibly long enough for the others to notice a departure."""
     await Wait(limit=world.rng.randint(0, 20))
 
 

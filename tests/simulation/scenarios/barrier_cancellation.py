@@ -1,7 +1,6 @@
-"""Departures: a party that leaves a barrier on purpose, as a cancelled task does, breaks it for no
-other, and may come again.
+"""Cancelled parties: one that leaves a barrier on purpose breaks it for nobody, and may return.
 
-Judged like barrier.py; only a fault gives a reason to break the barrier.
+The oracle of the barriers judges it. Only a fault gives a cause to break the barrier.
 """
 
 from __future__ import annotations
@@ -21,18 +20,18 @@ from distsync._protocols.barriers.cyclic import BarrierCore
 from distsync.errors import BrokenBarrierError
 
 
-async def meet(world: Simulation, process: SimProcess, passing: BarrierOracle, name: str, turns: int) -> None:
-    """Wait at the barrier several times; again after leaving without passing."""
-    core = process.local(PATH, lambda: BarrierCore(PATH, passing.parties, receipts(process)))
+async def meet(world: Simulation, process: SimProcess, oracle: BarrierOracle, name: str, turns: int) -> None:
+    """Meet the others ``turns`` times, returning after each cancelled wait."""
+    core = process.local(PATH, lambda: BarrierCore(PATH, oracle.parties, receipts(process)))
     for turn in range(turns):
         await Run(work(world))
         times = 0
-        while not await has_met(world, core, passing, f"{name}.{turn}.{times}"):
+        while not await has_met(world, core, oracle, f"{name}.{turn}.{times}"):
             times += 1
 
 
-async def has_met(world: Simulation, core: BarrierCore, passing: BarrierOracle, call: str) -> bool:
-    """Return whether the call passed."""
+async def has_met(world: Simulation, core: BarrierCore, oracle: BarrierOracle, call: str) -> bool:
+    """Wait once. Return whether the party need not return."""
     world.record("arrives", call=call, until_ms=world.now_ms + PATIENCE_S * 1000, knows=core.generation)
     try:
         index = await Run(core.wait(json.dumps(call).encode(), on_cancel_leave=True), PATIENCE_S)
@@ -41,12 +40,12 @@ async def has_met(world: Simulation, core: BarrierCore, passing: BarrierOracle, 
         world.record("broken", call=call)
     except KeyboardInterrupt:
         world.record("leaves", call=call)
-        return call in passing.passed
+        return call in oracle.passed
     return True
 
 
-async def unsettle(world: Simulation, tasks: list[Task], times: int) -> None:
-    """Make some calls leave, at any point."""
+async def cancel_some(world: Simulation, tasks: list[Task], times: int) -> None:
+    """Make some parties leave, wherever they are in their call."""
     for _ in range(times):
         await Run(work(world))
         task = world.rng.choice(tasks)
@@ -58,15 +57,15 @@ async def unsettle(world: Simulation, tasks: list[Task], times: int) -> None:
 def run(world: Simulation) -> None:
     rng = world.rng
     parties, turns = rng.randint(2, 4), rng.randint(1, 3)
-    passing = BarrierOracle(PATH, parties, acts=False, leaves=True)
-    world.checks += [passing, NothingLeft(f"{PATH}/")]
+    oracle = BarrierOracle(PATH, parties, acts=False, leaves=True)
+    world.checks += [oracle, NothingLeft(f"{PATH}/")]
     made = [world.process(name) for name in "abcd"[: rng.randint(1, parties)]]
     tasks = []
     for number in range(parties):
         process = made[number % len(made)]
-        tasks.append(spawn(process, meet(world, process, passing, f"w{number}", turns)))
-    spawn(world.process("observer"), unsettle(world, tasks, rng.randint(1, 8)), name="unsettler")
+        tasks.append(spawn(process, meet(world, process, oracle, f"w{number}", turns)))
+    spawn(world.process("observer"), cancel_some(world, tasks, rng.randint(1, 8)), name="canceller")
     finish(world)
 
 
-DEPARTURES = Scenario("departures", run)
+BARRIER_CANCELLATION = Scenario("barrier-cancellation", run)

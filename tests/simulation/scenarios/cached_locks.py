@@ -1,7 +1,8 @@
-"""Cached locks: as the locks, with processes that cache, try, look, delete and request revocation; and
-one that others wait for.
+"""Cached locks: as the locks, with threads that cache, try, inspect, delete and revoke, and with
+waiters behind a cache.
 
-A third of the calls bypasses the driver, as the fast path does for a cached lock.
+Where the lock is cached, some of the calls use the fast path around the driver, as the public
+classes do.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ from simulation.scenarios.common import (
     OBSERVER,
     ROOT,
     Scenario,
-    apart,
     close_client,
+    create_externally,
     finish,
-    made_by_others,
     maybe_timeout,
     processes,
+    separate_rng,
     spawn,
     work,
 )
@@ -36,9 +37,10 @@ from distsync.errors import DeadlineError, LockLostError, NotHeldError
 
 PATH = f"{ROOT}/lock/k"
 KEEP = 0.1
-#: Practically infinite, but over before a schedule ends: a contender that was cut off never asked.
+#: Practically unlimited, but shorter than a schedule: a contender that was disconnected never asked
+#: for the lock.
 LONG = 15.0
-#: Seconds after which a cached lock is released at the latest if no other process asks.
+#: Maximum time in seconds that a cached lock stays cached if nobody acquires it.
 MAX_CACHED_S = 2 * KEEP + 0.1
 
 
@@ -51,13 +53,15 @@ def data_of(linger: float) -> bytes:
 
 
 async def take(world: Simulation, process: SimProcess, owner: object, linger: float, timeout: float | None) -> bool:
-    """Acquire as the public objects do: at once from the cache, otherwise by the protocol."""
+    """Acquire by the fast path if the lock is cached, otherwise by the protocol, as the public classes
+    do.
+    """
     core = core_of(process)
-    kept = core.cached
+    cached = core.cached
     if (
-        kept is not None
+        cached is not None
         and world.rng.random() < 0.6
-        and process.is_proven(kept.place.session_id)
+        and process.is_proven(cached.place.session_id)
         and core.acquire_from_cache(owner)
     ):
         return True
@@ -67,8 +71,8 @@ async def take(world: Simulation, process: SimProcess, owner: object, linger: fl
     )
 
 
-async def let_go(world: Simulation, process: SimProcess, owner: object, linger: float) -> None:
-    """A loss is reported at the release, and always with a reason."""
+async def release(world: Simulation, process: SimProcess, owner: object, linger: float) -> None:
+    """Release the lock; fail if a loss is reported without a fault."""
     core, grant = core_of(process), core_of(process).grant
     quick = grant is not None and core.owner is owner and world.rng.random() < 0.6
     if linger and quick and grant is not None and process.is_proven(grant.place.session_id) and core.release_to_cache():
@@ -92,11 +96,11 @@ async def hold(world: Simulation, process: SimProcess, owner: object, linger: fl
             world.record("working", what="lock")
     finally:
         world.record("released", what="lock")
-        await let_go(world, process, owner, linger)
+        await release(world, process, owner, linger)
 
 
 async def thread(world: Simulation, process: SimProcess, linger: float, depth: int) -> None:
-    """Take the lock several times, mostly soon again, at times after its eviction."""
+    """Acquire the lock a few times, with pauses shorter or longer than it stays cached."""
     owner = object()
     for _ in range(world.rng.randint(1, 5)):
         if await take(world, process, owner, linger, maybe_timeout(world)):
@@ -109,7 +113,7 @@ async def pause(world: Simulation) -> None:
 
 
 class HolderOracle(Check):
-    """The holder according to the tasks, for those that look."""
+    """The holders according to the tasks' records."""
 
     def __init__(self) -> None:
         self.holding: set[str] = set()
@@ -121,23 +125,25 @@ class HolderOracle(Check):
             (self.holding.add if record.event == "granted" else self.holding.discard)(record.task)
 
 
-async def looker(world: Simulation, process: SimProcess) -> None:
-    """Look whether the lock is held; at times delete its znode, or request it."""
+async def inspector(world: Simulation, process: SimProcess) -> None:
+    """Read whether the lock is held a few times; sometimes delete the holder's znode, or revoke the
+    lock.
+    """
     core = core_of(process)
     for _ in range(world.rng.randint(1, 4)):
         await Run(pause(world))
         what = world.rng.random()
         if what < 0.7:
-            with suppress(DeadlineError):  # no server is available
+            with suppress(DeadlineError):  # no server is reachable
                 await Run(core.locked(), world.rng.choice((None, 0.0, 2.0)))
         elif what < 0.85:
-            break_it(world)
+            delete_holder(world)
         else:
-            await ask(world)
+            await revoke(world)
 
 
-def break_it(world: Simulation) -> None:
-    """Delete the znode of the process that holds or caches the lock."""
+def delete_holder(world: Simulation) -> None:
+    """Delete the znode of a contender that holds or caches the lock, as an external client."""
     names = [path.rpartition("/")[2] for path in world.leftovers() if path.startswith(f"{PATH}/")]
     for first in wait_queue.in_order(names)[:1]:
         stat = world.external_client(steps.Exists(f"{PATH}/{first.name}"))
@@ -146,8 +152,8 @@ def break_it(world: Simulation) -> None:
             world.external_client(steps.Delete(f"{PATH}/{first.name}"))
 
 
-async def ask(world: Simulation) -> None:
-    """Request revocation, and revoke after a while."""
+async def revoke(world: Simulation) -> None:
+    """Ask the holder, and after a while delete its znode."""
     try:
         asked = await Run(revocation.request_revocation(PATH))
         left = await Run(revocation.still_held(asked), 0.4)
@@ -165,23 +171,23 @@ def run(world: Simulation, depth: int) -> None:
         for _ in range(world.rng.randint(1, 2)):
             spawn(process, thread(world, process, linger, depth))
     if world.rng.random() < 0.4:
-        spawn(world.process(OBSERVER), looker(world, world.processes[OBSERVER]), name="looker")
-    rng = apart(world, "kept")
+        spawn(world.process(OBSERVER), inspector(world, world.processes[OBSERVER]), name="inspector")
+    rng = separate_rng(world, "kept")
     if rng.random() < 0.15:
-        spawn(process, looker(world, process), name="looker of its own")
+        spawn(process, inspector(world, process), name="inspector of its own")
     if rng.random() < 0.15:
-        made_by_others(world, PATH, b"of a client that writes there")
+        create_externally(world, PATH, b"of a client that writes there")
     if rng.random() < 0.15:
         core = core_of(process)
         spawn(process, close_client(world, process, lambda: core.cached is not None), name="closer")
     finish(world)
 
 
-# What other processes see while one process caches the lock
+# Contenders of a process that re-acquires a cached lock
 
 
-async def keeper(world: Simulation, process: SimProcess, over: list[bool]) -> None:
-    """Acquire again and again, as long as the others try."""
+async def reacquirer(world: Simulation, process: SimProcess, over: list[bool]) -> None:
+    """Hold the lock again and again while others try to acquire it."""
     owner = object()
     while not over:
         if await take(world, process, owner, KEEP, None):
@@ -194,7 +200,7 @@ async def gap(world: Simulation) -> None:
 
 
 async def waiter(world: Simulation, process: SimProcess, over: list[bool]) -> None:
-    """A waiter is served, however often the other process acquires again."""
+    """Acquire the lock twice; the re-acquiring process must not starve this one."""
     await Run(pause(world))
     owner = object()
     try:
@@ -205,8 +211,8 @@ async def waiter(world: Simulation, process: SimProcess, over: list[bool]) -> No
         over.append(True)
 
 
-async def trier(world: Simulation, process: SimProcess, over: list[bool]) -> None:
-    """A non-blocking attempt succeeds eventually, because the lock is free most of the time."""
+async def non_blocking_acquirer(world: Simulation, process: SimProcess, over: list[bool]) -> None:
+    """Try until it succeeds without waiting: the lock is free most of the time."""
     owner = object()
     try:
         while not await Run(core_of(process).acquire(owner, b"{}", False), 0.0):
@@ -217,34 +223,36 @@ async def trier(world: Simulation, process: SimProcess, over: list[bool]) -> Non
 
 
 def play_fair(world: Simulation) -> None:
-    """One process acquires and caches the lock repeatedly; another one waits, or tries: neither
-    starves.
+    """Check that a process that re-acquires and caches the lock starves neither a waiter nor a
+    non-blocking caller.
     """
     world.checks += [Exclusion("lock"), NothingLeft(f"{PATH}/")]
     over: list[bool] = []
-    others = waiter if world.rng.random() < 0.5 else trier
+    others = waiter if world.rng.random() < 0.5 else non_blocking_acquirer
     process = world.process("a")
     for _ in range(world.rng.randint(1, 2)):
-        spawn(process, keeper(world, process, over), daemon=False)
+        spawn(process, reacquirer(world, process, over), daemon=False)
     spawn(world.process("b"), others(world, world.processes["b"], over))
     finish(world)
 
 
-# An idle cached lock is free: for an attempt, and for a look
+# An idle cache refuses nobody
 
 
-async def once(world: Simulation, process: SimProcess, kept: list[bool]) -> None:
+async def once(world: Simulation, process: SimProcess, released: list[bool]) -> None:
     owner = object()
     for _ in range(world.rng.randint(1, 3)):
         if await take(world, process, owner, LONG, None):
             await hold(world, process, owner, LONG, 1)
-    kept.append(True)
+    released.append(True)
 
 
-async def finder(world: Simulation, process: SimProcess, kept: list[bool], how: str, found: list[bool]) -> None:
-    """Look, or try, after the last release. Whether it was free is appended to ``found``."""
+async def prober(world: Simulation, process: SimProcess, released: list[bool], how: str, found: list[bool]) -> None:
+    """Read or try to acquire once the lock was released for the last time. Append to ``found`` whether
+    it was free.
+    """
     owner, core = object(), core_of(process)
-    while not kept:
+    while not released:
         await Run(pause(world))
     if how == "locked":
         free = not await Run(core.locked())
@@ -257,25 +265,27 @@ async def finder(world: Simulation, process: SimProcess, kept: list[bool], how: 
 
 
 def play_idle(world: Simulation) -> None:
-    """An attempt succeeds and a look sees it free; of several concurrent attempts one succeeds."""
+    """Check that an idle cache refuses nobody: at least one attempt succeeds, and every reader sees a
+    free lock.
+    """
     world.checks += [Exclusion("lock"), NothingLeft(f"{PATH}/")]
-    kept: list[bool] = []
+    released: list[bool] = []
     found: list[bool] = []
     several = world.rng.random() < 0.5
     how = world.rng.choice(("try", "locked") if several else ("try", "brief", "locked", "wait"))
     process = world.process("a")
-    spawn(process, once(world, process, kept))
+    spawn(process, once(world, process, released))
     for name in "bcd"[: world.rng.randint(2, 3) if several else 1]:
         other = world.process(name)
-        spawn(other, finder(world, other, kept, how, found))
+        spawn(other, prober(world, other, released, how, found))
     world.run()
     free = all(found) if how == "locked" else any(found)
     if not free and not world.faults.injected:
-        world.fail(f"nobody holds it, and it was refused ({how}): {found}")
+        world.fail(f"the lock is idle, but was refused ({how}): {found}")
     world.close()
 
 
-KEPT_LOCK = Scenario("kept-lock", lambda world: run(world, 1))
-KEPT_RLOCK = Scenario("kept-rlock", lambda world: run(world, 2))
-KEPT_FAIR = Scenario("kept-fair", play_fair, ("lost_request", "lost_reply", "cut", "slow", "late_event", "pause"))
-KEPT_IDLE = Scenario("kept-idle", play_idle, ("lost_request", "lost_reply", "cut", "slow", "late_event", "pause"))
+CACHED_LOCK = Scenario("cached-lock", lambda world: run(world, 1))
+CACHED_RLOCK = Scenario("cached-rlock", lambda world: run(world, 2))
+CACHED_FAIR = Scenario("cached-fair", play_fair, ("lost_request", "lost_reply", "cut", "slow", "late_event", "pause"))
+CACHED_IDLE = Scenario("cached-idle", play_idle, ("lost_request", "lost_reply", "cut", "slow", "late_event", "pause"))

@@ -1,13 +1,11 @@
-"""Cached readers: shared locks whose readers are cached, next to writers, and processes that try,
-look, delete and request revocation.
-"""
+"""Shared locks with cached readers, beside writers and threads that inspect, delete and revoke."""
 
 from __future__ import annotations
 
 from contextlib import suppress
 
 from simulation.engine.call_frames import Run
-from simulation.engine.faults import BESIDES, KINDS
+from simulation.engine.faults import KINDS, LATER_KINDS
 from simulation.engine.invariants import Check, NothingLeft, holds
 from simulation.engine.process import SimProcess
 from simulation.engine.simulation import Simulation
@@ -17,16 +15,16 @@ from simulation.scenarios.cached_locks import KEEP, LONG, data_of, gap, pause
 from simulation.scenarios.common import (
     OBSERVER,
     Scenario,
-    apart,
     close_client,
+    create_externally,
     finish,
-    made_by_others,
     maybe_timeout,
     processes,
+    separate_rng,
     spawn,
     work,
 )
-from simulation.scenarios.shared_lock import PATH, OneKindHolds, ReadersOrWriter, granted, of
+from simulation.scenarios.shared_lock import PATH, OneKindHolds, ReadersOrWriter, core_of, granted
 
 from distsync._protocols import steps, wait_queue
 from distsync._protocols.locks import revocation
@@ -34,14 +32,12 @@ from distsync._protocols.locks.cache_revocation import holders_and_waiters
 from distsync._protocols.locks.shared_lock import SharedCore
 from distsync.errors import DeadlineError, LockLostError, NotHeldError, UpgradeError
 
-#: A copy of the queue shows changes by others when the event has arrived.
+#: Delay until a cached listing of the queue shows what other processes did.
 EVENT_MS = 100
 
 
 class Holding(Check):
-    """The holders of each side according to the tasks, for those that look. ``ended`` counts the
-    releases.
-    """
+    """The sides that are held according to the tasks' records. ``ended`` counts the releases."""
 
     def __init__(self) -> None:
         self.records: dict[tuple[str, str], Record] = {}
@@ -55,14 +51,14 @@ class Holding(Check):
             self.records.pop(key, None)
             self.ended += 1
 
-    def surely(self, world: Simulation, since_ms: int = 0) -> set[str]:
-        """Return the sides that were held during this time."""
+    def provably_held(self, world: Simulation, since_ms: int = 0) -> set[str]:
+        """Return the sides that have been held for at least ``since_ms``."""
         until_ms = world.now_ms - since_ms
         return {what for (_, what), each in self.records.items() if each.at_ms <= until_ms and holds(world, each)}
 
 
-async def let_go(world: Simulation, core: SharedCore, owner: object, what: str, linger: float) -> None:
-    """A loss is reported at the release, and always with a reason."""
+async def release(world: Simulation, core: SharedCore, owner: object, what: str, linger: float) -> None:
+    """Release one side; fail if a loss is reported without a fault."""
     world.record("released", what=what)
     try:
         await Run((core if what == "reader" else core.writer).release(owner, linger > 0))
@@ -82,8 +78,8 @@ async def take(
     return True
 
 
-async def reads(world: Simulation, core: SharedCore, owner: object, linger: float) -> None:
-    """Read, at times recursively; never become a writer."""
+async def read(world: Simulation, core: SharedCore, owner: object, linger: float) -> None:
+    """Hold the read lock, sometimes recursively, and sometimes try to upgrade, which must be refused."""
     if not await take(world, core, owner, "reader", linger, maybe_timeout(world)):
         return
     try:
@@ -97,7 +93,7 @@ async def reads(world: Simulation, core: SharedCore, owner: object, linger: floa
         return
     finally:
         if core.depth(owner) or owner in core.unreported_losses:
-            await let_go(world, core, owner, "reader", linger)
+            await release(world, core, owner, "reader", linger)
         else:
             world.record("released", what="reader")
 
@@ -109,8 +105,8 @@ async def upgrade(world: Simulation, core: SharedCore, owner: object) -> None:
             await Run(core.writer.release(owner))
 
 
-async def writes(world: Simulation, core: SharedCore, owner: object, linger: float) -> None:
-    """Write; at times read on."""
+async def write(world: Simulation, core: SharedCore, owner: object, linger: float) -> None:
+    """Hold the write lock, and sometimes downgrade."""
     if not await take(world, core, owner, "writer", linger, maybe_timeout(world)):
         return
     reading = False
@@ -121,58 +117,59 @@ async def writes(world: Simulation, core: SharedCore, owner: object, linger: flo
             reading = await take(world, core, owner, "reader", linger)
     finally:
         try:
-            await let_go(world, core, owner, "writer", linger)
+            await release(world, core, owner, "writer", linger)
             if reading:
                 await Run(work(world))
         finally:
             if core.depth(owner) or owner in core.unreported_losses:
-                await let_go(world, core, owner, "reader", linger)
+                await release(world, core, owner, "reader", linger)
             world.record("released", what="reader")
 
 
 async def thread(world: Simulation, process: SimProcess, linger: float, share: float) -> None:
-    """Mostly read, mostly soon again, at times after an eviction."""
-    owner, core = object(), of(process)
+    """Read or write a few times, with pauses shorter or longer than the lock stays cached."""
+    owner, core = object(), core_of(process)
     for _ in range(world.rng.randint(1, 6)):
-        await (writes if world.rng.random() < share else reads)(world, core, owner, linger)
+        await (write if world.rng.random() < share else read)(world, core, owner, linger)
         await Run(pause(world))
 
 
-async def looker(world: Simulation, process: SimProcess, holding: Holding) -> None:
-    """Look at the holders; at times delete a znode, or request revocation."""
-    core = of(process)
+async def inspector(world: Simulation, process: SimProcess, holding: Holding) -> None:
+    """Inspect the holders a few times; sometimes delete a znode, or revoke the lock."""
+    core = core_of(process)
     for _ in range(world.rng.randint(1, 4)):
         await Run(pause(world))
         what = world.rng.random()
         if what < 0.6:
-            with suppress(DeadlineError):  # no server is available
-                await look(world, core, holding, world.rng.choice((None, None, 0.0, 2.0)))
+            with suppress(DeadlineError):  # no server is reachable
+                await inspect(world, core, holding, world.rng.choice((None, None, 0.0, 2.0)))
         elif what < 0.8:
-            break_one(world)
+            delete_contender(world)
         else:
-            await ask(world)
+            await revoke(world)
 
 
-async def look(world: Simulation, core: SharedCore, holding: Holding, timeout: float | None) -> None:
-    """Check that a lock held all the time is seen as held."""
+async def inspect(world: Simulation, core: SharedCore, holding: Holding, timeout: float | None) -> None:
+    """Check that a side that was held throughout the call is seen."""
     by_copy = world.rng.random() < 0.5
-    before, ended = holding.surely(world, EVENT_MS if by_copy else 0), holding.ended
+    before, ended = holding.provably_held(world, EVENT_MS if by_copy else 0), holding.ended
     if by_copy:
         seen = {what for what, rule in RULES.items() if await Run(core.is_held(rule), timeout)}
     else:
         found = [path.rpartition("/")[2] for path, _ in await Run(holders_and_waiters(PATH), timeout)]
         front = wait_queue.current_holders(wait_queue.in_order(found))
         seen = {what for what, rule in RULES.items() if any(map(rule, front))}
-    held = before & holding.surely(world) if ended == holding.ended else set()
-    if held and not (seen if "reader" in held else "writer" in seen):  # a reader may still use a writer's znode
-        world.fail(f"{held} was held all the time, and {seen} was seen")
+    held = before & holding.provably_held(world) if ended == holding.ended else set()
+    # a downgraded writer may still read by its writer's znode
+    if held and not (seen if "reader" in held else "writer" in seen):
+        world.fail(f"{held} was held throughout, but {seen} was seen")
 
 
 RULES = {"writer": wait_queue.shared, "reader": lambda each: not wait_queue.shared(each)}
 
 
-def break_one(world: Simulation) -> None:
-    """Delete the znode of a holder or waiter, or of a process that caches the lock."""
+def delete_contender(world: Simulation) -> None:
+    """Delete the znode of a contender that holds, caches or waits, as an external client."""
     paths = [path for path in world.leftovers() if path.startswith(f"{PATH}/")]
     if paths:
         path = world.rng.choice(sorted(paths))
@@ -182,8 +179,8 @@ def break_one(world: Simulation) -> None:
             world.external_client(steps.Delete(path))
 
 
-async def ask(world: Simulation) -> None:
-    """Request revocation, and revoke after a while."""
+async def revoke(world: Simulation) -> None:
+    """Ask the holders, and after a while delete their znodes."""
     rule = world.rng.choice((revocation.any_contender, RULES["reader"], RULES["writer"]))
     try:
         asked = await Run(revocation.request_revocation(PATH, rule))
@@ -204,43 +201,45 @@ def run(world: Simulation) -> None:
         for _ in range(world.rng.randint(1, 3)):
             spawn(process, thread(world, process, linger, share))
     if world.rng.random() < 0.5:
-        spawn(world.process(OBSERVER), looker(world, world.processes[OBSERVER], holding), name="looker")
-    rng = apart(world, "kept readers")
+        spawn(world.process(OBSERVER), inspector(world, world.processes[OBSERVER], holding), name="inspector")
+    rng = separate_rng(world, "kept readers")
     if rng.random() < 0.15:
-        made_by_others(world, PATH, b"of a client that writes there")
+        create_externally(world, PATH, b"of a client that writes there")
     if rng.random() < 0.15:
-        core = of(process)
+        core = core_of(process)
         spawn(process, close_client(world, process, lambda: core.cached is not None), name="closer")
     finish(world)
 
 
-# An idle cached lock is free, and a writer gets its turn
+# An idle cache refuses nobody, and writers do not starve
 
 
-async def read_and_let_go(world: Simulation, core: SharedCore, owner: object, linger: float) -> None:
+async def read_and_release(world: Simulation, core: SharedCore, owner: object, linger: float) -> None:
     try:
         await Run(work(world))
     finally:
-        await let_go(world, core, owner, "reader", linger)
+        await release(world, core, owner, "reader", linger)
 
 
 async def once(world: Simulation, process: SimProcess) -> None:
-    owner, core = object(), of(process)
+    owner, core = object(), core_of(process)
     for _ in range(world.rng.randint(1, 3)):
         if await take(world, core, owner, "reader", LONG):
-            await read_and_let_go(world, core, owner, LONG)
+            await read_and_release(world, core, owner, LONG)
 
 
-async def finder(world: Simulation, process: SimProcess, readers: list[Task], how: str, found: list[bool]) -> None:
-    """Look, or try to write, after the last release. Whether it was free is appended to ``found``."""
-    owner, core = object(), of(process)
+async def prober(world: Simulation, process: SimProcess, readers: list[Task], how: str, found: list[bool]) -> None:
+    """Inspect or try to write once all readers have finished. Append to ``found`` whether the lock was
+    free.
+    """
+    owner, core = object(), core_of(process)
     while not all(reader.done or not reader.process.alive for reader in readers):
         await Run(pause(world))
     if how == "locked":
         free = not await Run(core.is_held(RULES["reader"]))
     elif how == "holders":
         free = not await Run(holders_and_waiters(PATH))
-    elif how == "ask":
+    elif how == "revoke":
         try:
             free = not await Run(revocation.request_revocation(PATH))
         except NotHeldError:
@@ -249,49 +248,51 @@ async def finder(world: Simulation, process: SimProcess, readers: list[Task], ho
         timeout = {"try": 0.0, "brief": 0.02, "wait": None}[how]
         free = await take(world, core, owner, "writer", 0.0, timeout)
         if free:
-            await let_go(world, core, owner, "writer", 0.0)
+            await release(world, core, owner, "writer", 0.0)
     found.append(free)
 
 
 def play_idle(world: Simulation) -> None:
-    """An attempt succeeds and a look sees it free; of several concurrent attempts one succeeds."""
+    """Check that an idle cache refuses nobody: an attempt succeeds, at least one of several concurrent
+    attempts succeeds, and an inspection shows a free lock.
+    """
     world.checks += [ReadersOrWriter(), OneKindHolds(), NothingLeft(f"{PATH}/")]
     found: list[bool] = []
     several = world.rng.random() < 0.3
-    how = world.rng.choice(("try", "locked", "holders") if several else ("try", "locked", "holders", "ask", "wait"))
+    how = world.rng.choice(("try", "locked", "holders") if several else ("try", "locked", "holders", "revoke", "wait"))
     readers = [spawn(process, once(world, process)) for process in processes(world, 1, 4)]
     for name in "xyz"[: world.rng.randint(2, 3) if several else 1]:
         other = world.process(name)
-        spawn(other, finder(world, other, readers, how, found))
+        spawn(other, prober(world, other, readers, how, found))
     world.run()
     free = any(found) if how == "try" else all(found)
     if not free and not world.faults.injected:
-        world.fail(f"nobody holds it, and it was refused ({how}): {found}")
+        world.fail(f"the lock is idle, but was refused ({how}): {found}")
     world.close()
 
 
-async def keeper(world: Simulation, process: SimProcess, writer: SimProcess, over: list[bool]) -> None:
-    """Read again and again, as long as another thread wants to write."""
-    owner, core = object(), of(process)
+async def repeated_reader(world: Simulation, process: SimProcess, writer: SimProcess, over: list[bool]) -> None:
+    """Read again and again until the writer has finished."""
+    owner, core = object(), core_of(process)
     while not over and writer.alive:
         if await take(world, core, owner, "reader", KEEP):
-            await read_and_let_go(world, core, owner, KEEP)
+            await read_and_release(world, core, owner, KEEP)
         await Run(gap(world))
 
 
 async def waiter(world: Simulation, process: SimProcess, over: list[bool]) -> None:
-    owner, core = object(), of(process)
+    owner, core = object(), core_of(process)
     try:
         await Run(pause(world))
         for _ in range(2):
             if await take(world, core, owner, "writer", 0.0):
-                await let_go(world, core, owner, "writer", 0.0)
+                await release(world, core, owner, "writer", 0.0)
     finally:
         over.append(True)
 
 
 def play_fair(world: Simulation) -> None:
-    """A writer gets its turn however often others read: in another process, or in one of theirs."""
+    """Check that frequent reads do not starve a writer, in another process or in that of a reader."""
     world.checks += [ReadersOrWriter(), OneKindHolds(), NothingLeft(f"{PATH}/")]
     over: list[bool] = []
     readers = list(processes(world, 1, 3))
@@ -299,7 +300,7 @@ def play_fair(world: Simulation) -> None:
     writer = world.process("w") if world.rng.random() < 0.6 else readers[0]
     for process, count in zip(readers, counts, strict=True):
         for _ in range(count):
-            spawn(process, keeper(world, process, writer, over))
+            spawn(process, repeated_reader(world, process, writer, over))
     spawn(writer, waiter(world, writer, over))
     finish(world)
 
@@ -308,11 +309,11 @@ def play_idle_or_fair(world: Simulation) -> None:
     (play_idle if world.seed % 3 else play_fair)(world)
 
 
-#: Fault kinds added later: the seeds stay the same.
+#: Later faults are drawn separately, so that existing seeds keep their schedules.
 TOLERATED_FAULTS = ("lost_request", "lost_reply", "cut", "slow", "late_event", "pause")
-#: No intruder: a writer whose znode is deleted by another client notices when its predecessor
-#: releases; no other case needs that.
-LATE_FAULTS = (*BESIDES, *(kind for kind in KINDS if kind not in (*TOLERATED_FAULTS, "intruder")))
+#: No ``intruder``: a writer whose queue entry is deleted externally notices it when its predecessor
+#: releases, and nobody else asks the predecessor to.
+LATE_FAULTS = (*LATER_KINDS, *(kind for kind in KINDS if kind not in (*TOLERATED_FAULTS, "intruder")))
 
-KEPT_READERS = Scenario("kept-readers", run)
-KEPT_READERS_IDLE = Scenario("kept-readers-idle", play_idle_or_fair, TOLERATED_FAULTS, LATE_FAULTS)
+CACHED_READERS = Scenario("cached-readers", run)
+CACHED_READERS_IDLE = Scenario("cached-readers-idle", play_idle_or_fair, TOLERATED_FAULTS, LATE_FAULTS)

@@ -1,4 +1,4 @@
-"""Code that all scenarios share."""
+"""Helpers shared by all scenarios."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from simulation.engine.call_frames import Run
-from simulation.engine.faults import BESIDES, KINDS
+from simulation.engine.faults import KINDS, LATER_KINDS
 from simulation.engine.invariants import Check
 from simulation.engine.process import SimProcess
 from simulation.engine.simulation import Simulation
@@ -23,12 +23,11 @@ from distsync.errors import NodeExistsError, UnreachableError
 
 ROOT = "/distsync"
 
-#: The process that looks at the end; no fault hits it.
+#: The process that checks the final state; exempt from faults.
 OBSERVER = "observer"
 
-#: Without a fault every thread is done in this time (virtual seconds): a thread that takes longer
-#: was woken by its own timeout, after half a session timeout, and not by the process that should
-#: have.
+#: Maximum virtual duration of a schedule without faults. A longer one means that a waiter was not
+#: notified, and resumed only by its own periodic check after half a session timeout.
 PROMPT_S = 3.0
 
 RESCUE_S = 30.0
@@ -36,19 +35,21 @@ RESCUE_S = 30.0
 
 @dataclass(frozen=True)
 class Scenario:
-    """A scenario. ``run`` gets a new world, and returns when all is done; ``kinds`` are the faults
-    that it tolerates.
+    """A family of schedules. ``run`` gets a fresh world and closes it at the end; ``kinds`` are the
+    faults that are injected.
     """
 
     name: str
     run: Callable[[Simulation], None]
     kinds: tuple[str, ...] = KINDS
-    besides: tuple[str, ...] = BESIDES
-    """Those of its faults that came to the simulator later: by draws of their own, so that the seeds stay the same."""
+    later_kinds: tuple[str, ...] = LATER_KINDS
+    """Faults that were added to the simulator later. They are drawn separately, so that existing seeds
+    keep their schedules.
+    """
 
 
 def processes(world: Simulation, least: int, most: int) -> Iterator[SimProcess]:
-    """Return some processes."""
+    """Yield between ``least`` and ``most`` processes."""
     for name in "abcdefgh"[: world.rng.randint(least, most)]:
         yield world.process(name)
 
@@ -58,37 +59,40 @@ def receipts(process: SimProcess) -> Receipts:
     return process.local(f"{ROOT}/receipts", lambda: Receipts(f"{ROOT}/receipts"))
 
 
-def troubled(world: Simulation, process: SimProcess) -> bool:
-    """Return whether a fault has made the outcome of this process's last calls unknown."""
+def is_disrupted(world: Simulation, process: SimProcess) -> bool:
+    """Return whether the process was killed or lost a session, so that the outcome of its last calls
+    may be unknown.
+    """
     return not process.alive or process.session.ended > 0
 
 
-def came_too_late(world: Simulation) -> int:
-    """Return how many calls had ended without a result before their process exited.
+def unsettled_calls(world: Simulation) -> int:
+    """Count the background settlements that kills cut short.
 
-    What they may have taken too late was being returned, and was lost with the process.
+    Such a call had returned without a result. Anything that it was granted too late was being
+    returned when its process was killed.
     """
     dead = [process for process in world.processes.values() if not process.alive]
-    return sum("_settle" in name for process in dead for name in process.left_undone)
+    return sum("_settle" in name for process in dead for name in process.killed_background)
 
 
 async def work(world: Simulation) -> None:
-    """Do something that takes a while."""
+    """Do something that takes up to 20 ms."""
     await Wait(limit=world.rng.randint(0, 20) / 1000)
 
 
 def maybe_timeout(world: Simulation) -> float | None:
-    """Return how long a thread waits: mostly forever."""
+    """Draw a timeout in seconds; None waits without a limit."""
     return world.rng.choice((None, None, None, 0.0, 0.05, 1.0, 30.0))
 
 
 def spawn(process: SimProcess, body: Coroutine[Any, Any, Any], name: str = "", daemon: bool = False) -> Task:
-    """Start a thread. Ctrl-C may end it, and so may a first connection that is not made in time."""
+    """Start a thread. Ctrl-C or a first connection that takes too long may end it."""
     return process.spawn(body, name=name, daemon=daemon, expected=(UnreachableError,))
 
 
 async def until_interrupted(process: SimProcess, body: Callable[[SimProcess], Coroutine[Any, Any, Any]]) -> None:
-    """Let Ctrl-C end the process in good order."""
+    """Run ``body``; on Ctrl-C, close the process in good order."""
     try:
         await body(process)
     except KeyboardInterrupt:
@@ -97,26 +101,30 @@ async def until_interrupted(process: SimProcess, body: Callable[[SimProcess], Co
 
 
 def finish(world: Simulation, at_end: Callable[[], object] = lambda: None) -> None:
-    """Wait until all threads end, soon without faults; call ``at_end``; close the world."""
+    """Run all threads to their end, which must be prompt without a fault, call ``at_end``, and close
+    the world.
+    """
     world.run()
     if not world.faults.injected and world.done_ms > PROMPT_S * 1000:
-        world.fail(f"it took {world.done_ms / 1000:.1f} s without a fault: some thread was not woken")
+        world.fail(f"took {world.done_ms / 1000:.1f} s without a fault: a waiter was not notified")
     at_end()
     world.close()
 
 
-def apart(world: Simulation, what: str) -> random.Random:
-    """Return a random generator for later additions to a scenario, so that the world's draws, and its
-    seeds, stay the same.
+def separate_rng(world: Simulation, what: str) -> random.Random:
+    """Return a generator for draws that a scenario gained later, so that existing seeds keep their
+    schedules.
     """
     return random.Random(f"{world.seed} {what}")
 
 
 class LastNumbers(Check):
-    """In some schedules the sequence numbers below ``path`` start shortly before the maximum."""
+    """In some schedules, start the sequence numbers of the children of ``path`` shortly before the
+    last one, as if all lower ones had been used.
+    """
 
     def __init__(self, world: Simulation, path: str) -> None:
-        draws = apart(world, f"numbers {path}")
+        draws = separate_rng(world, f"numbers {path}")
         self.path = path
         self.first = LAST - draws.randint(0, 5) if draws.random() < 0.1 else 0
 
@@ -126,8 +134,8 @@ class LastNumbers(Check):
             node.creates, self.first = self.first, 0
 
 
-def made_by_others(world: Simulation, path: str, data: bytes) -> None:
-    """Create the znode as another client does, and its parent if necessary."""
+def create_externally(world: Simulation, path: str, data: bytes) -> None:
+    """Create the znode, and its parents if missing, as a client of another library."""
     parts = path.split("/")
     for number in range(2, len(parts)):
         with suppress(NodeExistsError):
@@ -135,20 +143,23 @@ def made_by_others(world: Simulation, path: str, data: bytes) -> None:
     world.external_client(Create(path, data))
 
 
-async def close_client(world: Simulation, process: SimProcess, keeps: Callable[[], bool]) -> None:
-    """Close the client in the middle of everything."""
+async def close_client(world: Simulation, process: SimProcess, has_cached: Callable[[], bool]) -> None:
+    """Close the client of a process while its threads use it.
+
+    Often wait first until ``has_cached()`` is true, or also until it is false again.
+    """
     for wanted in (True, False)[: world.rng.randint(0, 2)]:
         for _ in range(100):
-            if keeps() is not wanted:
+            if has_cached() is not wanted:
                 await Wait(limit=0.002)
     world.tampered.add(process.session.session_id)
     process.keeper.holds.lose_all(CLIENT_CLOSED)
     process.close()
 
 
-def upset(mild: tuple[str, ...], world: Simulation) -> bool:
-    """Return whether faults that are not ``mild`` have hit, a session has ended, or a release is
-    uncertain.
+def is_disturbed_beyond(mild: tuple[str, ...], world: Simulation) -> bool:
+    """Return whether faults other than ``mild`` were injected, a session ended, or the outcome of a
+    release is uncertain.
     """
     ended = any(process.session.ended for process in world.processes.values())
     unsure = ended or bool(world.history.events("unsure"))
@@ -157,28 +168,30 @@ def upset(mild: tuple[str, ...], world: Simulation) -> bool:
 
 def rescue(
     world: Simulation,
-    is_upset: Callable[[Simulation], bool],
-    give_one: Callable[[SimProcess], Coroutine[Any, Any, Any]],
+    is_disturbed: Callable[[Simulation], bool],
+    release_one: Callable[[SimProcess], Coroutine[Any, Any, Any]],
 ) -> None:
-    """Once the world is upset, let the observer release one now and then, so that no thread waits
-    forever.
+    """Let the observer release one lock or permit periodically after a disturbance, so that nobody
+    waits forever.
     """
     observer = world.process(OBSERVER)
 
     async def give() -> None:
         while True:
             await Wait(limit=RESCUE_S)
-            if is_upset(world):
-                await give_one(observer)
+            if is_disturbed(world):
+                await release_one(observer)
 
     spawn(observer, give(), name="rescue", daemon=True)
 
 
-def everybody_sees(
+def check_final_reads(
     world: Simulation, what: str, look: Callable[[SimProcess], Coroutine[Any, Any, Any]], truth: Callable[[], Any]
 ) -> None:
-    """Check that each live process sees the truth once all is quiet, from its copy if that claims to
-    be current. What a fault hits in between does not count.
+    """Let each live process read again, from its copy if that claims to be current, and compare with
+    ``truth``.
+
+    Ignored if a fault is injected during these reads.
     """
     seen: dict[str, Any] = {}
 
@@ -192,11 +205,11 @@ def everybody_sees(
     world.run()
     wrong = {name: value for name, value in seen.items() if value != truth()}
     if wrong and len(world.faults.injected) == before:
-        world.fail(f"{what}: {wrong} was seen at the end, and the truth is {truth()}")
+        world.fail(f"{what}: {wrong} read at the end, but the value is {truth()}")
 
 
 def sleepers(world: Simulation) -> list[str]:
-    """Return the daemons that still wait."""
+    """Return the names of the daemon threads that still wait."""
     return [
         task.name
         for process in world.processes.values()

@@ -1,7 +1,5 @@
-"""Condition: a waiter gets what a notifier has made, whichever process exits in between.
-
-Threads wait and notify as the public Condition does: with the lock's core, and the condition's core
-inside it.
+"""Condition: a consumer that waits gets what a notifier produced, whichever process is killed in
+between.
 """
 
 from __future__ import annotations
@@ -32,22 +30,22 @@ PATH = f"{ROOT}/condition/c"
 
 
 class Inventory:
-    """What the threads produce and consume, shared by all processes, guarded by the lock."""
+    """What the threads produce and consume. All processes share it; the lock guards it."""
 
     def __init__(self, world: Simulation) -> None:
         self.world = world
         self.goods = 0
         self.unguarded = False
 
-    def guard(self, thread: Thread) -> None:
-        """A thread that lost the lock inside may do what no condition can repair."""
+    def check_guard(self, thread: Thread) -> None:
+        """Note if a thread lost the lock: no condition can make up for what it does then."""
         grant = thread.lock.grant
         if grant is None or thread.lock.owner is not thread or not thread.process.is_proven(grant.place.session_id):
             self.unguarded = True
 
 
 class Thread:
-    """One thread that uses the lock and the condition."""
+    """A thread that uses the lock and the condition."""
 
     def __init__(self, process: SimProcess, stock: Inventory) -> None:
         self.process = process
@@ -68,8 +66,8 @@ class Thread:
         await Run(self._release())
 
     async def _release(self) -> None:
-        """As RLock's: a thread that does not hold the lock, because Ctrl-C hit it when it re-acquired,
-        releases no other's.
+        """Release as an RLock does: a thread that Ctrl-C hit when it re-acquired the lock does not
+        release that of another.
         """
         try:
             if self.lock.owner is not self and not self.lock.has_lost(self):
@@ -81,7 +79,7 @@ class Thread:
                 self.world.fail("a loss without a fault")
 
     async def wait(self, timeout: float | None) -> bool:
-        """As Condition.wait."""
+        """Wait as Condition.wait of the public class does."""
         places: list[QueueEntry] = []
         try:
             await Run(self.core.enlist(b"", places))
@@ -105,7 +103,7 @@ class Thread:
             while self.stock.goods == 0:
                 timeout = maybe_timeout(self.world)
                 notified = await self.wait(timeout)
-                self.stock.guard(self)
+                self.stock.check_guard(self)
                 if not notified and timeout is not None:
                     return
             self.stock.goods -= 1
@@ -123,7 +121,7 @@ class Thread:
                 self.world.record("notifying")
                 await Run(self.core.notify(count))
                 self.world.record("notified")
-                self.stock.guard(self)
+                self.stock.check_guard(self)
             except OutcomeUnknownError:
                 pass
             finally:
@@ -135,13 +133,13 @@ async def _in_background(place: QueueEntry) -> None:
 
 
 def check_sleepers(world: Simulation, stock: Inventory) -> None:
-    """Check that no thread waits while there are goods, unless the lock or a notification was lost
-    with its thread.
+    """Check that nobody waits while there are goods, unless the lock or a notify was lost with its
+    thread.
     """
     missed = len(world.history.events("notifying")) - len(world.history.events("notified"))
     waiting = [name for name in sleepers(world) if "consumer" in name]
     if waiting and stock.goods > 0 and not stock.unguarded and not missed:
-        world.fail(f"{', '.join(waiting)} sleep while there are {stock.goods} goods")
+        world.fail(f"{', '.join(waiting)} wait while there are {stock.goods} goods")
 
 
 def run(world: Simulation) -> None:

@@ -12,7 +12,7 @@ from simulation.scenarios.common import (
     OBSERVER,
     ROOT,
     Scenario,
-    everybody_sees,
+    check_final_reads,
     finish,
     maybe_timeout,
     processes,
@@ -37,12 +37,12 @@ def core_of(process: SimProcess) -> ConfigCore:
 
 
 def add(values: dict[str, Any]) -> dict[str, Any]:
-    """Add to two settings that are always changed together."""
+    """Increment two settings that are always changed together."""
     return {"a": values.get("a", 0) + 1, "b": values.get("b", 0) + 1}
 
 
 async def changer(world: Simulation, process: SimProcess) -> None:
-    """Add to both settings several times."""
+    """Increment both settings a few times."""
     core = core_of(process)
     for _ in range(world.rng.randint(1, 3)):
         world.record("changing")
@@ -54,12 +54,12 @@ async def changer(world: Simulation, process: SimProcess) -> None:
         world.record("changed")
         seen = (await Run(core.view.get())).values.get("a", 0)
         if seen <= before:
-            world.fail(f"{process.name} has added to {before}, and sees {seen}")
+            world.fail(f"{process.name} incremented {before}, but reads {seen}")
         await Run(work(world))
 
 
 class ListenerLog:
-    """What a listener of a process got: each change starts where the previous one ended."""
+    """The changes reported to a listener: each must start where the previous one ended."""
 
     def __init__(self, world: Simulation, process: SimProcess) -> None:
         self.world = world
@@ -68,17 +68,17 @@ class ListenerLog:
 
     def __call__(self, before: ConfigSnapshot, now: ConfigSnapshot) -> None:
         if self.last is not None and before != self.last:
-            self.world.fail(f"a change from {before}, and the last one led to {self.last}")
+            self.world.fail(f"change from {before}, but the previous one led to {self.last}")
         if now.values.get("a") != now.values.get("b"):
-            self.world.fail(f"half a change: {now}")
+            self.world.fail(f"partial change: {now}")
         if self.last is not None and now.values.get("a", 0) < self.last.values.get("a", 0):
-            self.world.fail(f"back from {self.last} to {now}")
+            self.world.fail(f"went back from {self.last} to {now}")
         self.last = now
 
 
-async def listen(told: ListenerLog, tolds: list[ListenerLog]) -> None:
-    await Run(core_of(told.process).view.add_listener(told, None))
-    tolds.append(told)
+async def listen(log: ListenerLog, logs: list[ListenerLog]) -> None:
+    await Run(core_of(log.process).view.add_listener(log, None))
+    logs.append(log)
     await Run(_a_while())
 
 
@@ -96,27 +96,27 @@ async def seen_by(process: SimProcess) -> dict[str, Any]:
     return (await core_of(process).view.get()).values
 
 
-def look_at_the_end(world: Simulation, tolds: list[ListenerLog]) -> None:
-    everybody_sees(world, "settings", seen_by, lambda: settings(world))
+def check_final_state(world: Simulation, logs: list[ListenerLog]) -> None:
+    check_final_reads(world, "settings", seen_by, lambda: settings(world))
     truth = settings(world)
-    for told in tolds:
-        if told.process.alive and (told.last is None or told.last.values != truth):
-            world.fail(f"{told.process.name} got {told.last}, but the state is {truth}")
+    for log in logs:
+        if log.process.alive and (log.last is None or log.last.values != truth):
+            world.fail(f"{log.process.name} was last notified of {log.last}, but the settings are {truth}")
     done, begun = len(world.history.events("changed")), len(world.history.events("changing"))
     if not done <= truth.get("a", 0) <= begun:
-        world.fail(f"{done} of {begun} changes were done, and {truth} is there")
+        world.fail(f"{done} of {begun} changes were acknowledged, but the settings are {truth}")
 
 
 def run(world: Simulation) -> None:
-    tolds: list[ListenerLog] = []
-    eyes = world.process(OBSERVER)
+    logs: list[ListenerLog] = []
+    observer = world.process(OBSERVER)
     for process in processes(world, 2, 3):
         for _ in range(world.rng.randint(1, 2)):
             spawn(process, changer(world, process))
         if world.rng.random() < 0.5:
-            spawn(process, listen(ListenerLog(world, process), tolds))
-    spawn(eyes, listen(ListenerLog(world, eyes), tolds))
-    finish(world, lambda: look_at_the_end(world, tolds))
+            spawn(process, listen(ListenerLog(world, process), logs))
+    spawn(observer, listen(ListenerLog(world, observer), logs))
+    finish(world, lambda: check_final_state(world, logs))
 
 
 CONFIG = Scenario("config", run)

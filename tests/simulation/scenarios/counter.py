@@ -1,6 +1,7 @@
-"""Counter: each addition counts once. Value: no change is lost, and each waiter for one is notified.
+"""Counter: each addition counts once. Value: no update is lost, and each waiter is notified of the
+last one.
 
-The server's tree determines the final value.
+The final state is read from the server's tree.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ from distsync.errors import OutcomeUnknownError
 COUNTER_PATH = f"{ROOT}/counter/c"
 VALUE_PATH = f"{ROOT}/value/v"
 
-#: The counter is set to multiples of this only, each once; additions sum to less, so that a number
-#: shows what it was set to.
+#: The counter is only set to distinct multiples of this, and additions sum to less, so that a
+#: number shows which set it derives from.
 ERA_SIZE = 1000
 SETTING = ("setting", "set")
 
@@ -42,11 +43,11 @@ SETTING = ("setting", "set")
 
 
 async def adder(world: Simulation, process: SimProcess) -> None:
-    """Add several times, in either way, and at times set the number."""
+    """Add a few times, by ``add`` or by compare-and-set, and sometimes set the number."""
     core = process.local(COUNTER_PATH, lambda: CounterCore(COUNTER_PATH, 0, receipts(process)))
     for _ in range(world.rng.randint(1, 5)):
         if world.rng.random() < 0.15:
-            await set_anew(world, core)
+            await set_number(world, core)
         amount = world.rng.randint(1, 9)
         if world.rng.random() < 0.3:
             await Run(work(world))
@@ -66,7 +67,7 @@ async def adder(world: Simulation, process: SimProcess) -> None:
         world.record("added", amount=amount, number=number)
 
 
-async def set_anew(world: Simulation, core: CounterCore) -> None:
+async def set_number(world: Simulation, core: CounterCore) -> None:
     number = ERA_SIZE * (len(world.history.events("setting")) + 1)
     world.record("setting", number=number)
     try:
@@ -84,15 +85,15 @@ def play_counter(world: Simulation) -> None:
 
 
 def judge_counter(world: Simulation) -> None:
-    """Check that the number is the last one set, plus all later additions, plus some of the uncertain
-    ones.
+    """Check that the number is the last value set, plus all acknowledged additions since, plus some of
+    those with an unknown outcome.
     """
     history = world.history
     added = history.events("added")
     spans = sorted((record.number - record.amount, record.number) for record in added)
     for (_, end), (begin, _) in pairwise(spans):
         if begin < end:
-            world.fail(f"two additions were the one to {end}: {spans}")
+            world.fail(f"two additions both led to {end}: {spans}")
     answered = Bag(record.amount for record in (*added, *history.events("refused")))
     open_calls = (Bag(record.amount for record in history.events("adding")) - answered).elements()
     there: Node | None = (
@@ -102,21 +103,21 @@ def judge_counter(world: Simulation) -> None:
     era, more = number // ERA_SIZE, number % ERA_SIZE
     sure = sum(record.amount for record in added if record.number // ERA_SIZE == era)
     if more - sure not in sums(open_calls):
-        world.fail(f"{sure} was added to {era * ERA_SIZE} for sure, and the number is {number}")
+        world.fail(f"{sure} was certainly added to {era * ERA_SIZE}, but the number is {number}")
     judge_era(world, era)
 
 
 def judge_era(world: Simulation, era: int) -> None:
-    """Check that the number was not set again after it was set to that of this era."""
+    """Check that no acknowledged set began after the one that the number derives from."""
     order = [(record.event, record.number // ERA_SIZE) for record in world.history.records if record.event in SETTING]
     later = order[order.index(("set", era)) :] if ("set", era) in order else [] if era else order
     newer = [each for event, each in later if event == "setting" and ("set", each) in order]
     if newer or era and ("setting", era) not in order:
-        world.fail(f"the number is of era {era}, and was set in this order: {order}")
+        world.fail(f"the number belongs to era {era}, but the sets were {order}")
 
 
 def sums(amounts: Iterable[int]) -> set[int]:
-    """Return the possible sums of some of these."""
+    """Return the sums of all subsets of ``amounts``."""
     found = {0}
     for amount in amounts:
         found |= {amount + each for each in found}
@@ -127,7 +128,7 @@ def sums(amounts: Iterable[int]) -> set[int]:
 
 
 async def writer(world: Simulation, process: SimProcess, name: str) -> None:
-    """Append its marks, as ``update`` does."""
+    """Append marks by a read and a compare-and-set, as ``update`` does."""
     core = process.local(VALUE_PATH, lambda: ValueCore(VALUE_PATH, b"", receipts(process)))
     for turn in range(world.rng.randint(1, 4)):
         mark = f"{name}.{turn},".encode()
@@ -143,7 +144,7 @@ async def writer(world: Simulation, process: SimProcess, name: str) -> None:
 
 
 async def listener(world: Simulation, process: SimProcess) -> None:
-    """Wait for changes, each later than the one before."""
+    """Wait for changes; each must be later than the previous one."""
     core = process.local(VALUE_PATH, lambda: ValueCore(VALUE_PATH, b"", receipts(process)))
     since, seen = None, b""
     while True:
@@ -152,7 +153,7 @@ async def listener(world: Simulation, process: SimProcess) -> None:
             if since is not None and node.stat.version <= since or not node.data.startswith(seen):
                 world.fail(f"{node.data!r} of version {node.stat.version} comes after {seen!r} of {since}")
             since, seen = node.stat.version, node.data
-            world.record("heard", data=seen)
+            world.record("notified", data=seen)
         elif world.rng.random() < 0.2:
             return
 
@@ -168,16 +169,18 @@ def play_value(world: Simulation) -> None:
 
 
 def judge_value(world: Simulation) -> None:
-    """Check that each written mark is there once, and that the listener has got the last one."""
+    """Check that each acknowledged mark is present once, and that waiting listeners have seen the last
+    change.
+    """
     there = world.external_client(GetData(VALUE_PATH)).data if world.external_client(Exists(VALUE_PATH)) else b""
     marks = Bag(there.decode().split(",")[:-1])
     written = {record.mark.decode()[:-1] for record in world.history.events("written")}
     if not written <= marks.keys() or any(count > 1 for count in marks.values()):
-        world.fail(f"{sorted(written)} were written, and the value is {there!r}")
-    heard = {record.task: record.data for record in world.history.events("heard")}
+        world.fail(f"{sorted(written)} were written, but the value is {there!r}")
+    notified = {record.task: record.data for record in world.history.events("notified")}
     for name in sleepers(world):
-        if name in heard and heard[name] != there:
-            world.fail(f"{name} has heard of {heard[name]!r}, and sleeps while the value is {there!r}")
+        if name in notified and notified[name] != there:
+            world.fail(f"{name} has seen {notified[name]!r}, and still waits while the value is {there!r}")
 
 
 COUNTER = Scenario("counter", play_counter)

@@ -1,9 +1,9 @@
-"""A lock of processes that another process releases: the holder passes it on, and stops being the
-holder.
+"""A lock that another process releases: it is handed on, and the former holder does not hold it any
+more.
 
-The holder asks the other process to release, so that no third one can hold it then, unless the
-holder's session or lease has ended, or a call was interrupted. After such faults a release may hit
-the next holder, and a missing release is made by the observer.
+A process releases only at the request of the holder, so that no other process can hold the lock at
+that moment. After a session or lease has ended, or a call was interrupted, a release may hit the
+next holder, and the observer makes up for a release that is missing.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from simulation.scenarios.common import (
     ROOT,
     Scenario,
     finish,
+    is_disturbed_beyond,
     processes,
     rescue,
     spawn,
-    upset,
     work,
 )
 
@@ -35,14 +35,14 @@ PATH = f"{ROOT}/lock/h"
 
 #: Faults that end no session, lease or call.
 MILD = ("lost_reply", "lost_request", "lag", "late_event")
-is_upset = partial(upset, MILD)
+is_disturbed = partial(is_disturbed_beyond, MILD)
 
 
 class ExclusiveUntilSessionEnd(Exclusion):
-    """At most one holder."""
+    """At most one holder, until a more severe fault is injected."""
 
     def see(self, world: Simulation, record: Record) -> None:
-        if not is_upset(world):
+        if not is_disturbed(world):
             super().see(world, record)
 
 
@@ -50,8 +50,8 @@ def core_of(process: SimProcess) -> LockCore:
     return process.local(PATH, lambda: LockCore(PATH))
 
 
-async def holder(world: Simulation, process: SimProcess, givers: list[SimProcess]) -> None:
-    """Take the lock several times; another thread releases it."""
+async def holder(world: Simulation, process: SimProcess, releasers: list[SimProcess]) -> None:
+    """Acquire the lock a few times, and let a process drawn at random release it."""
     core, owner = core_of(process), object()
     for _ in range(world.rng.randint(1, 3)):
         if not await Run(cross_process_locks.acquire(core, owner, b"", world.rng.random() < 0.7)):
@@ -63,37 +63,37 @@ async def holder(world: Simulation, process: SimProcess, givers: list[SimProcess
         world.record("granted", what="lock", session_id=place.session_id, token=place.token, loss=grant.loss)
         await Run(work(world))
         world.record("released", what="lock")
-        giver = world.rng.choice([giver for giver in givers if giver.alive])
-        if giver is process:
-            await Run(give_back(world, giver, owner))
+        releaser = world.rng.choice([releaser for releaser in releasers if releaser.alive])
+        if releaser is process:
+            await Run(release(world, releaser, owner))
         else:
-            spawn(giver, give_back(world, giver, object()))
+            spawn(releaser, release(world, releaser, object()))
             if world.rng.random() < 0.5:
                 await Run(work(world))
 
 
-async def give_back(world: Simulation, process: SimProcess, owner: object) -> None:
-    """Release for the holder. A thread that did not know that its own lock was released gets the error
-    first, and has released nothing yet.
+async def release(world: Simulation, process: SimProcess, owner: object) -> None:
+    """Release the lock, again if the first attempt only reported that this process's own grant had
+    been released.
     """
     core = core_of(process)
     while True:
         stale = core.grant is not None or bool(core.unreported_losses)
         try:
-            if core.grant is not None:  # otherwise a delete whose reply is lost is mistaken for the other's
+            if core.grant is not None:  # otherwise a delete whose reply is lost is taken for the other process's
                 await cross_process_locks._check_still_held(core.grant)
             await cross_process_locks.release(core, owner)
-            world.record("given back")
+            world.record("handed on")
             return
         except (LockLostError, NotHeldError, ReleasedTooOftenError) as error:
             if not stale and not world.faults.injected:
-                world.fail(f"the lock is held, and cannot be given back: {error}")
+                world.fail(f"the lock is held, but its release failed: {error}")
             if not stale:
                 return
 
 
-async def give_one(process: SimProcess) -> None:
-    """Release it, if it is held."""
+async def release_one(process: SimProcess) -> None:
+    """Release the lock if it is held."""
     try:
         await Run(cross_process_locks.release(core_of(process), process))
     except (LockLostError, NotHeldError, ReleasedTooOftenError):
@@ -101,23 +101,23 @@ async def give_one(process: SimProcess) -> None:
 
 
 def run(world: Simulation) -> None:
-    world.checks += [ExclusiveUntilSessionEnd("lock"), NothingLeft(f"{PATH}/", lambda path: is_upset(world))]
-    givers = list(processes(world, 2, 3))
-    for process in givers:
-        spawn(process, holder(world, process, givers))
-    rescue(world, is_upset, give_one)
-    finish(world, lambda: give_last(world))
+    world.checks += [ExclusiveUntilSessionEnd("lock"), NothingLeft(f"{PATH}/", lambda path: is_disturbed(world))]
+    releasers = list(processes(world, 2, 3))
+    for process in releasers:
+        spawn(process, holder(world, process, releasers))
+    rescue(world, is_disturbed, release_one)
+    finish(world, lambda: check_releasable(world))
 
 
-def give_last(world: Simulation) -> None:
-    """Check that a lock that stayed held can be released by any process."""
-    if is_upset(world):
+def check_releasable(world: Simulation) -> None:
+    """Check that any process can release a lock that stayed held."""
+    if is_disturbed(world):
         observer = world.processes[OBSERVER]
-        spawn(observer, give_one(observer))
+        spawn(observer, release_one(observer))
         world.run()
         left = [path for path in world.leftovers() if path.startswith(f"{PATH}/")]
         if left:
-            world.fail(f"held, and given back, and still held: {left}")
+            world.fail(f"released, but still held: {left}")
 
 
-PASSED_ON = Scenario("passed-on", run)
+CROSS_PROCESS_HANDOFF = Scenario("cross-process-handoff", run)

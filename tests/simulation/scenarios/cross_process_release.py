@@ -1,4 +1,6 @@
-"""Locks and semaphores of processes: as those of threads; and permits that another process releases."""
+"""Locks and semaphores of multiprocessing: used like those of threads, and released by another
+process.
+"""
 
 from __future__ import annotations
 
@@ -18,15 +20,15 @@ from simulation.scenarios.common import (
     LastNumbers,
     Scenario,
     finish,
+    is_disturbed_beyond,
     maybe_timeout,
     processes,
     receipts,
     rescue,
     spawn,
-    upset,
     work,
 )
-from simulation.scenarios.semaphore import PATH, count_free, ours
+from simulation.scenarios.semaphore import PATH, count_free, distsync_core
 
 from distsync._protocols.locks import cross_process as cross_process_locks
 from distsync._protocols.locks.lock import LockCore
@@ -38,11 +40,11 @@ from distsync.errors import LockLostError, OverReleaseError, ReleasedTooOftenErr
 LOCK_PATH = f"{ROOT}/lock/l"
 
 
-# A lock that its holder releases: as for threads
+# Locks that their holder releases itself
 
 
 async def locker(world: Simulation, process: SimProcess) -> None:
-    """Take the lock several times, as a ``with`` block does."""
+    """Acquire the lock once or twice, as a ``with`` block does."""
     owner, core = object(), process.local(LOCK_PATH, lambda: LockCore(LOCK_PATH))
     for _ in range(world.rng.randint(1, 2)):
         timeout = maybe_timeout(world)
@@ -60,7 +62,7 @@ async def locker(world: Simulation, process: SimProcess) -> None:
 
 
 async def unlock(world: Simulation, core: LockCore, owner: object) -> None:
-    """Without a fault there is neither a loss nor a release by another process."""
+    """Release the lock; fail on a loss, or a release by another process, without a fault."""
     try:
         await cross_process_locks.release(core, owner)
     except (LockLostError, ReleasedTooOftenError) as error:
@@ -76,18 +78,18 @@ def play_lock(world: Simulation) -> None:
     finish(world)
 
 
-# Permits that other processes release
+# Permits that another process releases
 
 #: Faults after which each permit is still released by the process that was asked to. After any
-#: other a holder may have lost its permit, or exited: a release meant for it hits another holder's,
-#: and one may stay taken.
+#: other a holder may have lost its permit, or was killed: a release meant for it hits that of
+#: another holder, and one permit may stay taken.
 MILD = ("lost_reply", "lost_request", "cut", "lag", "late_event", "slow", "interrupt", "deadline", "stall")
-is_upset = partial(upset, MILD)
+is_disturbed = partial(is_disturbed_beyond, MILD)
 
 
 class NoneAdded(Check):
-    """With a bound, a permit released by another process is the one that was taken, not an additional
-    one.
+    """Check that, with a bound, a release by another process frees the permit that was taken, and adds
+    none.
     """
 
     def changed(self, world: Simulation) -> None:
@@ -96,8 +98,8 @@ class NoneAdded(Check):
             world.fail("a permit was added")
 
 
-async def passer(world: Simulation, process: SimProcess, givers: list[SimProcess], permits: int) -> None:
-    """Take a permit several times; this or another thread releases it, even if interrupted."""
+async def passer(world: Simulation, process: SimProcess, releasers: list[SimProcess], permits: int) -> None:
+    """Acquire a permit a few times; this or another process releases it, even after an interrupt."""
     core = process.local(PATH, lambda: SemaphoreCore(PATH, permits, receipts(process)))
     for _ in range(world.rng.randint(1, 3)):
         timeout = maybe_timeout(world)
@@ -105,7 +107,7 @@ async def passer(world: Simulation, process: SimProcess, givers: list[SimProcess
         grant = await Run(taking, timeout)
         if grant is None:
             continue
-        if world.rng.random() < 0.1:  # an interrupt, as soon as it has the permit
+        if world.rng.random() < 0.1:  # as if interrupted right after the acquisition
             process.background(cross_process_semaphores.drop_permit(core, grant, permits))
             continue
         count = 1
@@ -115,17 +117,17 @@ async def passer(world: Simulation, process: SimProcess, givers: list[SimProcess
                 count += await Run(another, 0.0) is not None
             await Run(work(world))
         finally:
-            if not world.muted:  # a process that has exited releases nothing
-                giver = world.rng.choice([giver for giver in givers if giver.alive])
-                if giver is process:
-                    await give_back(world, process, permits, count)
+            if not world.muted:  # a killed process releases nothing
+                releaser = world.rng.choice([releaser for releaser in releasers if releaser.alive])
+                if releaser is process:
+                    await release(world, process, permits, count)
                 else:
-                    spawn(giver, give_back(world, giver, permits, count))
+                    spawn(releaser, release(world, releaser, permits, count))
 
 
-async def give_back(world: Simulation, process: SimProcess, permits: int, count: int) -> None:
-    """Release as the public object does, which completes a release that was interrupted before it
-    started.
+async def release(world: Simulation, process: SimProcess, permits: int, count: int) -> None:
+    """Release as the public class does, which completes a release that was interrupted before it
+    began.
     """
     core = process.local(PATH, lambda: SemaphoreCore(PATH, permits, receipts(process)))
     begun = [False]
@@ -139,7 +141,7 @@ async def give_back(world: Simulation, process: SimProcess, permits: int, count:
             return
         except (LockLostError, OverReleaseError) as error:
             if not world.faults.injected:
-                world.fail(f"a permit was taken, and cannot be given back: {error}")
+                world.fail(f"a permit was taken, but its release failed: {error}")
             if count > 1:
                 world.record("unsure")
             if isinstance(error, OverReleaseError):
@@ -150,27 +152,27 @@ async def give_back(world: Simulation, process: SimProcess, permits: int, count:
             raise
 
 
-async def give_one(process: SimProcess, permits: int) -> None:
-    """Release one, if any is taken."""
+async def release_one(process: SimProcess, permits: int) -> None:
+    """Release a permit if one is taken."""
     core = process.local(PATH, lambda: SemaphoreCore(PATH, permits, receipts(process)))
     await Run(cross_process_semaphores._release_another(core, permits))
 
 
 def play_permits(world: Simulation) -> None:
     permits = world.rng.randint(1, 3)
-    world.checks += [NoneAdded(), NothingLeft(f"{PATH}/", lambda path: is_upset(world)), LastNumbers(world, PATH)]
-    givers = list(processes(world, 2, 3))
-    for process in givers:
+    world.checks += [NoneAdded(), NothingLeft(f"{PATH}/", lambda path: is_disturbed(world)), LastNumbers(world, PATH)]
+    releasers = list(processes(world, 2, 3))
+    for process in releasers:
         for _ in range(world.rng.randint(1, 2)):
-            spawn(process, passer(world, process, givers, permits))
+            spawn(process, passer(world, process, releasers, permits))
     if world.rng.random() < 0.2:
         spawn(world.process("stranger"), rewrite(world))
-    rescue(world, is_upset, partial(give_one, permits=permits))
-    finish(world, lambda: count_free_at_last(world, permits))
+    rescue(world, is_disturbed, partial(release_one, permits=permits))
+    finish(world, lambda: check_free(world, permits))
 
 
 async def rewrite(world: Simulation) -> None:
-    """Write the current data of the semaphore again."""
+    """Write the semaphore's data back unchanged, as an external client."""
     for _ in range(4):
         await Wait(limit=world.rng.randint(0, 20) / 1000)
         node = world.server.engine.tree.node(PATH)
@@ -178,19 +180,19 @@ async def rewrite(world: Simulation) -> None:
             world.external_client(SetData(PATH, node.data or b""))
 
 
-def count_free_at_last(world: Simulation, permits: int) -> None:
-    """Check that a permit that may have stayed taken can be released by any process."""
-    if is_upset(world):
+def check_free(world: Simulation, permits: int) -> None:
+    """Check the permits, after releasing from outside those that may have stayed taken."""
+    if is_disturbed(world):
         observer = world.processes[OBSERVER]
         for _ in range(permits):
-            spawn(observer, give_one(observer, permits))
+            spawn(observer, release_one(observer, permits))
         world.run()
-    count_free(world, permits, permits, ours)
+    count_free(world, permits, permits, distsync_core)
 
 
-#: A client that deletes a holder's znode has released the lock, as far as others can know: the
-#: holder's own release is then one too many, and may hit another holder's.
+#: No ``intruder``: deleting a holder's znode counts as a release of the lock, so that the holder's
+#: own release is one too many, and may hit another holder.
 LOCK_KINDS = tuple(kind for kind in KINDS if kind != "intruder")
 
-HANDED_LOCK = Scenario("handed-lock", play_lock, LOCK_KINDS)
-HANDED_PERMITS = Scenario("handed-permits", play_permits)
+CROSS_PROCESS_LOCK = Scenario("cross-process-lock", play_lock, LOCK_KINDS)
+CROSS_PROCESS_PERMITS = Scenario("cross-process-permits", play_permits)

@@ -1,8 +1,7 @@
-"""DoubleBarrier: no member enters before all are there, none leaves before all others are ready to or
-gone, and an exited member delays no other.
+"""DoubleBarrier: nobody enters before all have arrived, nobody leaves before all are ready to or dead,
+and dead members hold up nobody.
 
-The server's tree determines the members; the data of a member's znode is the name of the call
-(JSON).
+Members are read from the server's tree; the data of their znodes is the name of the call (JSON).
 """
 
 from __future__ import annotations
@@ -19,8 +18,8 @@ from simulation.scenarios.common import (
     PROMPT_S,
     ROOT,
     Scenario,
-    apart,
-    made_by_others,
+    create_externally,
+    separate_rng,
     spawn,
     work,
 )
@@ -31,78 +30,82 @@ from distsync.errors import LockLostError
 
 PATH = f"{ROOT}/double_barrier/d"
 
-#: Maximum time until a waiter has seen that all members inside are gone.
+#: Time within which a waiter notices that all members inside are dead.
 LOOK_MS = 8_000
 
 #: Maximum duration of a fault.
 PAUSE_MS = 15_000
 
-#: A member that waits longer to enter gives up: others have exited, or do not come.
+#: Timeout of a patient member to enter: others may have been killed, or may not come.
 PATIENCE_S = 30.0
 
 
 class Meetings(Check):
-    """Judges each change of the members inside, and the result of each call."""
+    """Check each change of the members inside, and the result of each call."""
 
     def __init__(self, parties: int) -> None:
         self.parties = parties
         self.calls: dict[str, str] = {}
-        """The call of each znode that ever existed: a call may be enqueued again in another session."""
-        self.standing: set[str] = set()
+        """The call of each znode that ever existed. A call may have several, in different sessions."""
+        self.present: set[str] = set()
         self.inside: tuple[str, ...] = ()
-        self.came: set[str] = set()
-        """The znodes that were let in."""
+        self.admitted: set[str] = set()
+        """The znodes that were admitted."""
         self.groups: dict[str, tuple[str, ...]] = {}
-        """Each call that was let in, and all znodes that were let in with it."""
+        """For each admitted call, all znodes that were admitted with it."""
         self.leaving: set[str] = set()
         self.begun_ms: dict[str, int] = {}
         """When each call began."""
         self.deserted_ms: int | None = None
-        """Since when all members inside are gone."""
+        """Since when all members inside are dead."""
         self.last = False
-        """The last meeting has begun, to which no fault comes."""
+        """Whether the last meeting, which has no faults, has begun."""
 
     def may_stay(self, path: str) -> bool:
-        """``ready`` stays if no member inside finished leaving: the next member that comes deletes it."""
-        deserted = bool(self.inside) and self.standing.isdisjoint(self.inside)
+        """Allow ``ready`` to remain if no member inside finished leaving; the next one that arrives
+        removes it.
+        """
+        deserted = bool(self.inside) and self.present.isdisjoint(self.inside)
         return path.endswith("/ready") and deserted and not self.last
 
-    # --- changes in the server's tree
+    # --- changes on the server
 
     def changed(self, world: Simulation) -> None:
         node = world.server.engine.tree.node(PATH)
         if node is None:
             return
-        self.standing = {name for name in node.children if name != "ready"}
+        self.present = {name for name in node.children if name != "ready"}
         inside = tuple(json.loads(node.data)["inside"]) if node.data else ()
-        for name in self.standing - self.calls.keys():
+        for name in self.present - self.calls.keys():
             member = world.server.engine.tree.node(f"{PATH}/{name}")
             self.calls[name] = json.loads((member and member.data) or b"")
             if any(self.calls[other] == self.calls[name] for other in inside):
-                world.fail(f"{self.calls[name]} enters again while its previous entry is inside")
-        deserted = bool(inside) and self.standing.isdisjoint(inside)
+                world.fail(f"{self.calls[name]} arrives again while the others are inside with it")
+        deserted = bool(inside) and self.present.isdisjoint(inside)
         self.deserted_ms = (self.deserted_ms or world.now_ms) if deserted else None
         if inside != self.inside:
             self.inside = inside
             self._judge_opening(world, inside)
         if ("ready" in node.children) != bool(inside):
-            world.fail(f"ready is {'there' if 'ready' in node.children else 'not there'}, inside are {inside}")
+            world.fail(
+                f"ready is {'present' if 'ready' in node.children else 'missing'}, but the members inside are {inside}"
+            )
 
     def _judge_opening(self, world: Simulation, names: tuple[str, ...]) -> None:
         calls = [self.calls[name] for name in names]
         for name, call in zip(names, calls, strict=True):
-            if name not in self.standing:
-                world.fail(f"{calls} come in, and {call} has gone")
-            if name in self.came:
-                world.fail(f"{call} comes in again")
-            self.came.add(name)
+            if name not in self.present:
+                world.fail(f"{calls} enter, but {call} has left")
+            if name in self.admitted:
+                world.fail(f"{call} enters again")
+            self.admitted.add(name)
             self.groups[call] = names
         if names and not len(calls) == len(threads_of(calls)) == self.parties:
-            world.fail(f"{calls} come in, and it takes {self.parties}")
-        if any(name in self.standing for name in self.came.difference(names)):
-            world.fail(f"{calls} come in before all of the last meeting have left")
+            world.fail(f"{calls} enter, but {self.parties} are required")
+        if any(name in self.present for name in self.admitted.difference(names)):
+            world.fail(f"{calls} enter before all of the last meeting have left")
 
-    # --- results of the calls
+    # --- records of the threads
 
     def see(self, world: Simulation, record: Record) -> None:
         say = getattr(self, f"_{record.event.replace(' ', '_')}", None)
@@ -114,28 +117,28 @@ class Meetings(Check):
 
     def _entered(self, world: Simulation, record: Record) -> None:
         if record.call not in self.groups:
-            world.fail(f"{record.call} has entered, and nobody let it in")
+            world.fail(f"{record.call} has entered, but was not admitted")
 
     def _not_entered(self, world: Simulation, record: Record) -> None:
         if record.call in self.groups and not world.faults.injected:
-            world.fail(f"{record.call} was let in, and was not told so")
-        if record.call in [self.calls[name] for name in self.standing] and not world.faults.injected:
-            world.fail(f"{record.call} has left, but is still enqueued")
+            world.fail(f"{record.call} was admitted, but enter returned False")
+        if record.call in [self.calls[name] for name in self.present] and not world.faults.injected:
+            world.fail(f"{record.call} gave up, but its znode remains")
         if self.deserted_ms is not None:
             since_ms = max(self.deserted_ms, self.begun_ms[record.call], world.faults.last_ms + PAUSE_MS)
             if world.now_ms - since_ms > LOOK_MS:
-                world.fail(f"{record.call} waited for those inside, who were dead for {world.now_ms - since_ms} ms")
+                world.fail(f"{record.call} waited for members that had been dead for {world.now_ms - since_ms} ms")
 
     def _leaves(self, world: Simulation, record: Record) -> None:
         self.leaving.add(record.call)
 
     def _left(self, world: Simulation, record: Record) -> None:
         if record.call in [self.calls[name] for name in self.inside]:
-            world.fail(f"{record.call} has left, and its meeting is not over")
+            world.fail(f"{record.call} has left, but its meeting is not over")
         for name in self.groups[record.call]:
             call = self.calls[name]
-            if call not in self.leaving and (name in self.standing or not world.faults.injected):
-                world.fail(f"{record.call} leaves, and {call} is not ready to")
+            if call not in self.leaving and (name in self.present or not world.faults.injected):
+                world.fail(f"{record.call} leaves, but {call} is not ready to")
 
     def _lost(self, world: Simulation, record: Record) -> None:
         if not world.faults.injected:
@@ -143,7 +146,7 @@ class Meetings(Check):
 
 
 def threads_of(calls: list[str]) -> set[str]:
-    """Return the threads of these calls."""
+    """Return the threads that made these calls."""
     return {call.partition(".")[0] for call in calls}
 
 
@@ -157,7 +160,7 @@ class Member:
         self.core = process.local(PATH, lambda: DoubleBarrierCore(PATH, parties))
 
     async def meet(self, turns: int) -> None:
-        """Enter and leave several times."""
+        """Meet the others ``turns`` times."""
         for turn in range(turns):
             await Run(work(self.world) if self.patient or self.world.rng.random() < 0.7 else a_while(self.world))
             try:
@@ -195,8 +198,8 @@ def run(world: Simulation) -> None:
     surplus = rng.choice((0, 0, 0, 1, 2, 3))
     meetings = Meetings(parties)
     world.checks += [meetings, NothingLeft(f"{PATH}/", meetings.may_stay)]
-    if apart(world, "double barrier").random() < 0.15:
-        made_by_others(world, PATH, b"")  # which does not contain the number
+    if separate_rng(world, "double barrier").random() < 0.15:
+        create_externally(world, PATH, b"")  # which does not contain the number of parties
     made = [world.process(name) for name in "abcd"[: rng.randint(1, parties)]]
     all_patient = not surplus
     for number in range(parties + surplus):
@@ -206,13 +209,13 @@ def run(world: Simulation) -> None:
         spawn(process, Member(world, process, parties, f"m{number}", patient).meet(turns))
     world.run()
     if all_patient and not world.faults.injected and world.done_ms > PROMPT_S * 1000:
-        world.fail(f"it took {world.done_ms} ms without a fault: some thread was not woken")
+        world.fail(f"took {world.done_ms} ms without a fault: a waiter was not notified")
     meet_once_more(world, meetings)
     world.close()
 
 
 def meet_once_more(world: Simulation, meetings: Meetings) -> None:
-    """Check that later members meet at once, and then nothing is left, whatever has happened before."""
+    """Check that a last meeting succeeds promptly and leaves nothing, whatever happened before."""
     meetings.last = True
     late, begun_ms = world.process(OBSERVER), world.now_ms
     for number in range(meetings.parties):
@@ -220,7 +223,7 @@ def meet_once_more(world: Simulation, meetings: Meetings) -> None:
     world.run()
     met = [record.call for record in world.history.events("left") if record.process == OBSERVER]
     if len(met) != meetings.parties or world.done_ms - begun_ms > PROMPT_S * 1000:
-        world.fail(f"{met} met at the end, in {world.done_ms - begun_ms} ms, and it takes {meetings.parties}")
+        world.fail(f"{met} met at the end, in {world.done_ms - begun_ms} ms, but {meetings.parties} are required")
 
 
-DOUBLE_BARRIER = Scenario("double_barrier", run)
+DOUBLE_BARRIER = Scenario("double-barrier", run)

@@ -1,5 +1,5 @@
-"""Election: one candidate leads at a time, LEADER names only the first in the queue, and all observers
-see the same in the end.
+"""Election: one leader at a time, LEADER names only the first candidate, and all observers finally
+agree.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from simulation.scenarios.common import (
     ROOT,
     LastNumbers,
     Scenario,
-    apart,
-    everybody_sees,
+    check_final_reads,
     finish,
     maybe_timeout,
     processes,
+    separate_rng,
     spawn,
     work,
 )
@@ -34,7 +34,9 @@ PATH = f"{ROOT}/election/e"
 
 
 class NamesTheFirst(Check):
-    """LEADER names the first in the queue whenever it appears, however the previous leader ended."""
+    """Check that LEADER names the first candidate in the queue when it is created, whichever process
+    was killed.
+    """
 
     def __init__(self) -> None:
         self.judged: int | None = None
@@ -48,7 +50,7 @@ class NamesTheFirst(Check):
         first = in_order(folder.children)
         named = json.loads(node.data or b"{}")["candidate"]
         if not first or first[0].name != named:
-            world.fail(f"LEADER names {named}, but {first[0].name if first else 'nobody'} stands first")
+            world.fail(f"LEADER names {named}, but {first[0].name if first else 'nobody'} is first")
 
 
 def named(world: Simulation) -> Any:
@@ -62,9 +64,9 @@ def core_of(process: SimProcess) -> ElectionCore:
 
 
 async def candidate(world: Simulation, process: SimProcess) -> None:
-    """Volunteer several times, and lead, as a ``with`` block does."""
+    """Run for leader once or twice, and lead, as a ``with`` block does."""
     owner, core = object(), core_of(process)
-    until = apart(world, process.name).choice((None, None, 0.0, 1.0))
+    until = separate_rng(world, process.name).choice((None, None, 0.0, 1.0))
     for _ in range(world.rng.randint(1, 2)):
         timeout = maybe_timeout(world)
         if await Run(core.acquire(owner, b"{}", timeout != 0.0), timeout):
@@ -78,7 +80,7 @@ async def lead(world: Simulation, core: ElectionCore, owner: object, until: floa
         world.record("granted", what="lead", session_id=place.session_id, token=place.token, loss=grant.loss)
         lives = place.session_id in world.server.engine.sessions and place.session_id not in world.tampered
         if lives and not grant.loss.fired and named(world) not in (None, place.token):
-            world.fail(f"{place.token} leads, and LEADER names {named(world)}")
+            world.fail(f"{place.token} leads, but LEADER names {named(world)}")
     try:
         await Run(work(world))
         if not world.history.events("long") and world.rng.random() < 0.3:
@@ -87,15 +89,15 @@ async def lead(world: Simulation, core: ElectionCore, owner: object, until: floa
         world.record("working", what="lead")
     finally:
         world.record("released", what="lead")
-        await Run(step_down(world, core, owner), until)
+        await Run(resign(world, core, owner), until)
 
 
 async def _long() -> None:
-    """Wait longer than LEADER is left unwatched."""
+    """Pause for longer than LEADER stays unwatched."""
     await Wait(limit=0.7)
 
 
-async def step_down(world: Simulation, core: ElectionCore, owner: object) -> None:
+async def resign(world: Simulation, core: ElectionCore, owner: object) -> None:
     try:
         await core.release(owner)
     except LockLostError as error:
@@ -105,7 +107,7 @@ async def step_down(world: Simulation, core: ElectionCore, owner: object) -> Non
 
 
 async def onlooker(world: Simulation, process: SimProcess, seen: dict[str, Any]) -> None:
-    """Observe one leader after the other."""
+    """Watch one leader after another."""
     core = core_of(process)
     while True:
         leading = await Run(core.leader.get())
@@ -118,13 +120,15 @@ async def seen_by(process: SimProcess) -> Any:
     return leading and leading.token
 
 
-def look_at_the_end(world: Simulation, seen: dict[str, Any], eyes: set[str]) -> None:
-    """Check that continuous observers have seen the last state, as does a new read."""
+def check_final_state(world: Simulation, seen: dict[str, Any], observers: set[str]) -> None:
+    """Check that threads that watch all the time have seen the last state, and that a new read returns
+    it.
+    """
     last = named(world)
     for name, token in seen.items():
-        if name in eyes and world.processes[name].alive and token != last:
-            world.fail(f"{name} believes that {token} leads, and it is {last}")
-    everybody_sees(world, "the leader", seen_by, lambda: named(world))
+        if name in observers and world.processes[name].alive and token != last:
+            world.fail(f"{name} considers {token} the leader, but it is {last}")
+    check_final_reads(world, "the leader", seen_by, lambda: named(world))
 
 
 def run(world: Simulation) -> None:
@@ -139,7 +143,7 @@ def run(world: Simulation) -> None:
         for process in world.processes.values()
         if process.name == OBSERVER or world.rng.random() < 0.5
     ]
-    finish(world, lambda: look_at_the_end(world, seen, {task.process.name for task in lookers if not task.done}))
+    finish(world, lambda: check_final_state(world, seen, {task.process.name for task in lookers if not task.done}))
 
 
 ELECTION = Scenario("election", run)

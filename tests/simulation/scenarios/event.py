@@ -1,4 +1,4 @@
-"""Event: a waiter at the time of a set continues, however soon the flag is cleared."""
+"""Event: setting it wakes all waiters, even if it is cleared immediately afterwards."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from simulation.engine.task import Task
 from simulation.scenarios.common import (
     ROOT,
     Scenario,
-    apart,
     maybe_timeout,
     processes,
     receipts,
+    separate_rng,
     spawn,
     work,
 )
@@ -23,7 +23,7 @@ from distsync.errors import OutcomeUnknownError
 
 PATH = f"{ROOT}/event/e"
 
-#: Maximum time until an observer is notified of a change.
+#: Time within which a reader sees a change.
 PROMPT_MS = 30
 CHANGES = ("setting", "set", "clearing", "cleared")
 
@@ -33,14 +33,14 @@ def core_of(process: SimProcess) -> EventCore:
 
 
 async def waiter(world: Simulation, process: SimProcess) -> None:
-    """Wait several times; True only if the flag was set."""
+    """Wait a few times; only a set may make the result True."""
     for _ in range(world.rng.randint(1, 3)):
         if await Run(core_of(process).wait(), maybe_timeout(world)) and not world.history.events("setting"):
-            world.fail("wait returned True, and nobody has set the event")
+            world.fail("wait returned True, but the event was never set")
 
 
-async def looker(world: Simulation, process: SimProcess) -> None:
-    """Read the flag now and then; a flag that was set and stays so is seen soon."""
+async def reader(world: Simulation, process: SimProcess) -> None:
+    """Read the flag a few times; a value that has not changed for a while must be seen."""
     for _ in range(world.rng.randint(1, 4)):
         await Run(work(world))
         since_ms = world.now_ms
@@ -50,13 +50,13 @@ async def looker(world: Simulation, process: SimProcess) -> None:
         if last and (
             world.faults.injected or last.event in ("setting", "clearing") or last.at_ms + PROMPT_MS > since_ms
         ):
-            continue  # unknown, or not yet
+            continue  # the value is unknown, or too recent
         if seen != (last is not None and last.event == "set"):
             world.fail(f"is_set is {seen}, after {last.event if last else 'nothing'}")
 
 
 async def pulser(world: Simulation, process: SimProcess, waiters: list[Task]) -> None:
-    """Set and clear the flag; earlier waiters must continue."""
+    """Set and clear the event; threads that were waiting must wake."""
     for _ in range(world.rng.randint(1, 3)):
         await Run(work(world))
         asleep = [(task, task.at) for task in waiters if not task.done and isinstance(task.at, Wait)]
@@ -75,11 +75,11 @@ async def pulser(world: Simulation, process: SimProcess, waiters: list[Task]) ->
             world.record("cleared")
 
 
-async def teller(world: Simulation, process: SimProcess) -> None:
-    """Request changes without waiting, as asyncio's callers do; the last one decides."""
+async def background_changer(world: Simulation, process: SimProcess) -> None:
+    """Change the flag in the background, as asyncio callers do; the last change wins."""
     core, begun = core_of(process), list[bool]()
 
-    async def tell(flag: bool) -> None:
+    async def change(flag: bool) -> None:
         begun.append(flag)
         await core.change_in_background(flag)
 
@@ -87,7 +87,7 @@ async def teller(world: Simulation, process: SimProcess) -> None:
         flag = world.rng.random() < 0.5
         if flag:
             world.record("setting")
-        process.background(tell(flag))
+        process.background(change(flag))
         while len(begun) <= number:
             await Wait(limit=0.001)
         if world.rng.random() < 0.5:
@@ -96,27 +96,27 @@ async def teller(world: Simulation, process: SimProcess) -> None:
             await Run(core.wait_for_told(), maybe_timeout(world))
     while core.last_change_done is not None:
         await Run(work(world))
-    said = world.server.engine.tree.node(PATH)
-    if (said is not None and said.data == SET) != flag and not process.session.ended:
-        world.fail(f"the last requested change is {flag}, but the flag is {said and said.data!r}")
+    node = world.server.engine.tree.node(PATH)
+    if (node is not None and node.data == SET) != flag and not process.session.ended:
+        world.fail(f"the last requested value is {flag}, but the znode is {node and node.data!r}")
 
 
 def run(world: Simulation) -> None:
-    telling = apart(world, "event").random() < 0.3
+    in_background = separate_rng(world, "event").random() < 0.3
     waiters = [
         spawn(process, waiter(world, process), name=f"waiter{number}", daemon=True)
         for process in processes(world, 1, 3)
         for number in range(world.rng.randint(1, 2))
     ]
-    for number, process in enumerate(list(world.processes.values())[: 0 if telling else world.rng.randint(0, 2)]):
-        spawn(process, looker(world, process), name=f"looker{number}")
+    for number, process in enumerate(list(world.processes.values())[: 0 if in_background else world.rng.randint(0, 2)]):
+        spawn(process, reader(world, process), name=f"reader{number}")
     setter = world.process("setter")
-    spawn(setter, teller(world, setter) if telling else pulser(world, setter, waiters))
+    spawn(setter, background_changer(world, setter) if in_background else pulser(world, setter, waiters))
     world.run()
     for record in world.history.events("set"):
         for task, at in record.asleep:
             if task.at is at and not task.done and task.process.alive:
-                world.fail(f"{task.name} still sleeps, although the event was set at {record.at_ms} ms")
+                world.fail(f"{task.name} still waits although the event was set at {record.at_ms} ms")
     world.close()
 
 

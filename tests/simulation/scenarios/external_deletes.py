@@ -1,8 +1,9 @@
-"""Deletions by another client in a queue or transaction: the znodes are created again, and nothing is
-lost, duplicated or stuck.
+"""External deletions in queues and transactions: znodes are created again, and nothing is lost,
+contradictory or stuck.
 
-In a queue only empty folders are deleted. The decision on a transaction that was partly deleted may
-be unknown, but no two sites get different ones; the next transaction is not affected.
+Of a queue, only empty folders are deleted. The outcome of a transaction whose znodes were deleted
+may be unknown, but different answers never contradict each other, and the next transaction is not
+affected.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from contextlib import suppress
 from functools import partial
 
 from simulation.engine.call_frames import Run
-from simulation.engine.faults import BESIDES, KINDS
+from simulation.engine.faults import KINDS, LATER_KINDS
 from simulation.engine.process import SimProcess
 from simulation.engine.simulation import Simulation
 from simulation.engine.task import Task
@@ -20,10 +21,10 @@ from simulation.scenarios.common import (
     OBSERVER,
     ROOT,
     Scenario,
+    is_disrupted,
     processes,
     receipts,
     spawn,
-    troubled,
     until_interrupted,
     work,
 )
@@ -39,16 +40,16 @@ QUEUE = f"{ROOT}/queue/d"
 PATH = f"{ROOT}/transaction/d"
 SITES = ("bank", "hotel")
 
-#: Longer than any session, and than any pause.
+#: Longer than any session or pause.
 LATER_MS = 60_000
 
-#: Fault kinds added later: the seeds stay the same.
+#: Later faults are drawn separately, so that existing seeds keep their schedules.
 TOLERATED_FAULTS = ("lost_request", "lost_reply", "cut", "expire_away", "expire_live", "slow", "pause", "late_event")
-LATE_FAULTS = (*BESIDES, *(kind for kind in KINDS if kind not in TOLERATED_FAULTS))
+LATE_FAULTS = (*LATER_KINDS, *(kind for kind in KINDS if kind not in TOLERATED_FAULTS))
 
 
 def below(world: Simulation, top: str) -> list[str]:
-    """Return the paths below, the deepest first."""
+    """Return the paths that start with ``top``, deepest first."""
     return sorted((path for path in world.leftovers() if path.startswith(top)), reverse=True)
 
 
@@ -56,7 +57,7 @@ def below(world: Simulation, top: str) -> list[str]:
 
 
 class Queue:
-    """One schedule of a queue whose empty folders are deleted."""
+    """A schedule of a queue whose empty folders are deleted."""
 
     def __init__(self, world: Simulation) -> None:
         self.world = world
@@ -89,7 +90,7 @@ class Queue:
             await Run(work(self.world))
 
     async def administrator(self) -> None:
-        """Deletes what is empty, some times."""
+        """Delete empty folders a few times."""
         for _ in range(self.world.rng.randint(1, 5)):
             await Run(work(self.world))
             folders = [path for path in below(self.world, f"{QUEUE}/items") if "/i_" not in path]
@@ -108,44 +109,44 @@ class Queue:
         observer = world.process(OBSERVER)
         spawn(observer, self.consumer(observer, len(self.putting) + 1))
         world.run()
-        self.account()
+        self.check_items()
         world.close()
 
-    def account(self) -> None:
+    def check_items(self) -> None:
         lost = self.put - set(self.got)
-        unsure = self.unknown + sum(troubled(self.world, process) for process in self.world.processes.values())
+        unsure = self.unknown + sum(is_disrupted(self.world, process) for process in self.world.processes.values())
         if len(lost) > unsure:
-            self.world.fail(f"{sorted(lost)} were put, and never got")
+            self.world.fail(f"{sorted(lost)} were put, but never got")
         if len(set(self.got)) < len(self.got) or not set(self.got) <= self.putting:
-            self.world.fail(f"got {self.got}, and put were {sorted(self.putting)}")
+            self.world.fail(f"got {self.got}, but put {sorted(self.putting)}")
 
 
 # A transaction
 
 
 class ExternalDeleter:
-    """Two sites that vote for commit, their coordinator, and an administrator who deletes parts of the
-    transaction.
+    """Two sites that vote for commit, their coordinator, and an administrator that deletes parts of
+    the transaction.
     """
 
     def __init__(self, world: Simulation) -> None:
         self.world = world
         self.terms = TransactionConfig(SITES, world.rng.choice((COORDINATOR, PEERS)))
         self.others = TransactionConfig(SITES, PEERS if self.terms.decided_by == COORDINATOR else COORDINATOR)
-        self.said: dict[str, set[str]] = {}
+        self.outcomes: dict[str, set[str]] = {}
         self.begun: list[str] = []
         self.is_over = False
         self.serving: dict[str, tuple[str, Task]] = {}
-        """The site and its current task, by the name of the first task."""
+        """By the name of the initial process: the site, and the task that serves it now."""
 
     def core(self, process: SimProcess) -> TransactionCore:
         return process.local(PATH, lambda: TransactionCore(PATH, self.terms))
 
-    def say(self, transaction: str, outcome: str) -> None:
-        said = self.said.setdefault(transaction, set())
-        said.add(outcome)
-        if len(said) > 1:
-            self.world.fail(f"{transaction} is reported as {sorted(said)}")
+    def report(self, transaction: str, outcome: str) -> None:
+        outcomes = self.outcomes.setdefault(transaction, set())
+        outcomes.add(outcome)
+        if len(outcomes) > 1:
+            self.world.fail(f"{transaction} was reported as {sorted(outcomes)}")
 
     async def serve(self, site: str, process: SimProcess) -> None:
         async def prepare() -> tuple[bool, str]:
@@ -154,8 +155,8 @@ class ExternalDeleter:
 
         plan = ParticipantCallbacks(
             lambda *_: prepare(),
-            lambda transaction, _: self.say(transaction, COMMIT),
-            lambda transaction, _: self.say(transaction, ABORT),
+            lambda transaction, _: self.report(transaction, COMMIT),
+            lambda transaction, _: self.report(transaction, ABORT),
         )
         while True:
             try:
@@ -170,13 +171,13 @@ class ExternalDeleter:
         serve = partial(self.serve, site)
         self.serving[name] = site, spawn(process, until_interrupted(process, serve), name=name, daemon=True)
 
-    def start_again(self, times: int = 2) -> None:
-        """Restart sites whose process has exited, or whose thread was ended by Ctrl-C, after a while."""
+    def restart(self, times: int = 2) -> None:
+        """Restart, after a while, sites whose process was killed or whose thread was ended by Ctrl-C."""
         for name, (site, task) in [*self.serving.items()]:
             if task.done or not task.process.alive:
                 self.start(name, site, f"-{times}")
         if not self.ended():
-            self.world.clockwork.after(LATER_MS, partial(self.start_again, times + 1))
+            self.world.clockwork.after(LATER_MS, partial(self.restart, times + 1))
 
     async def coordinate(self, process: SimProcess) -> None:
         try:
@@ -193,12 +194,12 @@ class ExternalDeleter:
                 self.begun.append(transaction)
                 await Run(work(world))
                 decision = await Run(core.decide(transaction, SITES))
-                self.say(transaction, decision.outcome)
+                self.report(transaction, decision.outcome)
             await Wait(limit=2.0)
             self.clear()
 
-    async def looker(self, process: SimProcess) -> None:
-        """Read the state."""
+    async def reader(self, process: SimProcess) -> None:
+        """Query decisions and votes until the end."""
         core, rng = self.core(process), self.world.rng
         while not self.ended():
             await Wait(limit=rng.choice((0.0, 0.005, 0.5)))
@@ -207,14 +208,14 @@ class ExternalDeleter:
                 if rng.random() < 0.5:
                     decision = await Run(core.latest(asked))
                     if decision is not None:
-                        self.say(decision.id, decision.outcome)
+                        self.report(decision.id, decision.outcome)
                         if asked not in (None, decision.id):
-                            self.world.fail(f"a reader of {asked} got {decision.id}")
+                            self.world.fail(f"a query for {asked} returned {decision.id}")
                 elif not set(await Run(core.votes())) == set(SITES):
                     self.world.fail("votes of other sites")
 
     async def administrator(self) -> None:
-        """Delete all or some of it, at once or one after another."""
+        """Delete all or some of it, at once or one by one."""
         rng = self.world.rng
         for _ in range(rng.randint(0, 2)):
             await Wait(limit=rng.randint(0, 40) / 1000)
@@ -234,7 +235,7 @@ class ExternalDeleter:
             self.world.external_client(Multi(tuple(map(Delete, left))))
 
     async def another(self, process: SimProcess) -> None:
-        """Use another configuration: it applies if no site uses the first one any more."""
+        """Use other terms, which must be accepted if no participant with the first ones is left."""
         core = TransactionCore(PATH, self.others)
         while not self.ended():
             await Wait(limit=0.5)
@@ -242,10 +243,10 @@ class ExternalDeleter:
             await Run(core.record())
         except MismatchError:
             if not self.sites_there() and not self.current() and not self.world.faults.injected:
-                self.world.fail("another configuration is refused although no site uses the first one")
+                self.world.fail("other terms were refused although no participant is left")
 
     def ended(self) -> bool:
-        """No further transaction is begun."""
+        """Return whether no further transaction will begin."""
         return self.is_over or not self.world.processes["coordinator"].alive
 
     def sites_there(self) -> bool:
@@ -263,11 +264,11 @@ class ExternalDeleter:
         ends = world.rng.random() < 0.3
         for site in SITES:
             self.start(site, site)
-        if world.rng.random() < 0.4:  # takes the place of a site that leaves
+        if world.rng.random() < 0.4:  # takes over when a site ends
             self.start("twin", SITES[0])
-        self.start_again()
-        looker = world.process("looker")
-        spawn(looker, self.looker(looker))
+        self.restart()
+        reader = world.process("reader")
+        spawn(reader, self.reader(reader))
         spawn(outside, self.administrator())
         world.run()
         if ends:
@@ -287,4 +288,4 @@ def run(world: Simulation) -> None:
         ExternalDeleter(world).run()
 
 
-DELETED = Scenario("deleted", run, TOLERATED_FAULTS, LATE_FAULTS)
+EXTERNAL_DELETES = Scenario("external-deletes", run, TOLERATED_FAULTS, LATE_FAULTS)

@@ -1,7 +1,7 @@
-"""Gate: no waiter passes while it is closed, and each waiter at an opening continues, however soon it
-is closed.
+"""Gate: nobody passes while it is closed, and opening it wakes all waiters, even if it is closed
+immediately afterwards.
 
-The server's tree determines whether the gate is closed.
+Whether the gate is closed is judged by the server's tree.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ PATH = f"{ROOT}/gate/g"
 
 
 class Closed(Check):
-    """A waiter passes only if ``path`` did not exist at some moment of the call.
+    """Check that a task passes only if ``path`` did not exist at some moment of its call.
 
-    A task records ``waiting`` before the call, ``passed`` after it.
+    A task records ``waiting`` before the call and ``passed`` after it.
     """
 
     def __init__(self, path: str, closed_at_first: bool = False) -> None:
@@ -50,7 +50,7 @@ class Closed(Check):
         if record.event == "waiting":
             self.begun[record.task] = (self.closed, self.openings)
         elif record.event == "passed" and self.begun[record.task] == (True, self.openings):
-            world.fail(f"{record.task} passes, and it was closed all the time")
+            world.fail(f"{record.task} passed although it was closed throughout")
 
 
 def core_of(process: SimProcess) -> GateCore:
@@ -58,7 +58,7 @@ def core_of(process: SimProcess) -> GateCore:
 
 
 async def waiter(world: Simulation, process: SimProcess) -> None:
-    """Wait several times."""
+    """Wait a few times."""
     for _ in range(world.rng.randint(1, 4)):
         world.record("waiting")
         passed = await Run(core_of(process).wait(), maybe_timeout(world))
@@ -67,25 +67,25 @@ async def waiter(world: Simulation, process: SimProcess) -> None:
 
 
 def calls_of(world: Simulation, task: Task) -> tuple[int, int]:
-    """Return how many calls of wait the task has started, and how many have ended."""
+    """Return how many calls of wait the task began, and how many ended."""
     events = [record.event for record in world.history.records if record.task == task.name]
     return events.count("waiting"), events.count("passed") + events.count("gave up")
 
 
 async def keeper(world: Simulation, process: SimProcess, waiters: list[Task], alone: bool) -> None:
-    """Close and open the gate; earlier waiters continue."""
+    """Close and open the gate; threads that were waiting must wake."""
     for _ in range(world.rng.randint(1, 4)):
         if world.rng.random() < 0.5:
             await Run(work(world))
         try:
             await Run(core_of(process).close())
             if alone and world.server.engine.tree.node(PATH) is None:
-                world.fail("close has returned, and the gate is open")
+                world.fail("close has returned, but the gate is open")
             await Run(work(world))
             asleep = [(task, calls_of(world, task)) for task in waiters if not task.done and isinstance(task.at, Wait)]
             await Run(core_of(process).open())
             if alone and world.server.engine.tree.node(PATH) is not None:
-                world.fail("open has returned, and the gate is closed")
+                world.fail("open has returned, but the gate is closed")
         except OutcomeUnknownError:
             continue
         if alone:
@@ -107,7 +107,7 @@ def run(world: Simulation) -> None:
     for record in world.history.events("opened"):
         for task, calls in record.asleep:
             if not task.done and task.process.alive and calls_of(world, task) == calls and isinstance(task.at, Wait):
-                world.fail(f"{task.name} still sleeps, although the gate was opened at {record.at_ms} ms")
+                world.fail(f"{task.name} still waits although the gate was opened at {record.at_ms} ms")
     world.close()
 
 

@@ -1,4 +1,6 @@
-"""Group: every view becomes the truth, reported changes add up, and members return after a loss."""
+"""Group: every view converges to the truth, reported changes are consecutive, and members return after
+a loss.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +13,11 @@ from simulation.scenarios.common import (
     OBSERVER,
     ROOT,
     Scenario,
-    apart,
-    everybody_sees,
+    check_final_reads,
+    create_externally,
     finish,
-    made_by_others,
     processes,
+    separate_rng,
     spawn,
     work,
 )
@@ -34,7 +36,7 @@ def core_of(process: SimProcess) -> GroupCore:
 
 
 async def member(world: Simulation, process: SimProcess, left: set[str], stay: dict[str, SimProcess]) -> None:
-    """Join several times, and leave, or stay."""
+    """Join once or twice, and leave or stay."""
     core = core_of(process)
     for _ in range(world.rng.randint(1, 2)):
         try:
@@ -56,15 +58,15 @@ async def member(world: Simulation, process: SimProcess, left: set[str], stay: d
 
 
 def has_quota(world: Simulation) -> bool:
-    return apart(world, "officer").random() < 0.15
+    return separate_rng(world, "officer").random() < 0.15
 
 
 def quota(world: Simulation) -> None:
-    """Allow no further znodes for a while."""
-    draws = apart(world, "quota")
+    """Forbid new members for a while."""
+    draws = separate_rng(world, "quota")
 
     def begins() -> None:
-        made_by_others(world, LIMITS, b"count=-1,bytes=-1=;byteHardLimit=-1;countHardLimit=1")
+        create_externally(world, LIMITS, b"count=-1,bytes=-1=;byteHardLimit=-1;countHardLimit=1")
         world.external_client(Create(f"{QUOTA}/zookeeper_stats"))
         world.clockwork.after(draws.choice((5, 500, 12_000, 30_000)), ends)
 
@@ -76,7 +78,7 @@ def quota(world: Simulation) -> None:
 
 
 class ListenerLog:
-    """What a listener of one process got."""
+    """The changes reported to one process."""
 
     def __init__(self, world: Simulation, process: SimProcess) -> None:
         self.world = world
@@ -85,7 +87,7 @@ class ListenerLog:
 
     def __call__(self, before: Members, now: Members) -> Any:
         if set(before) != self.members:
-            self.world.fail(f"{self.process.name} got a change from {set(before)}, but had {self.members}")
+            self.world.fail(f"{self.process.name} was notified of a change from {set(before)}, but knew {self.members}")
         self.members = set(now)
 
 
@@ -98,44 +100,44 @@ async def seen_by(process: SimProcess) -> set[str]:
     return set(await core_of(process).view.get())
 
 
-def look_at_the_end(world: Simulation, tolds: list[ListenerLog], left: set[str], stay: dict[str, SimProcess]) -> None:
-    everybody_sees(world, "members", seen_by, lambda: members(world))
+def check_final_state(world: Simulation, logs: list[ListenerLog], left: set[str], stay: dict[str, SimProcess]) -> None:
+    check_final_reads(world, "members", seen_by, lambda: members(world))
     truth = members(world)
-    for told in tolds:
-        if told.process.alive and told.members != truth:
-            world.fail(f"{told.process.name} got {told.members}, but the members are {truth}")
+    for log in logs:
+        if log.process.alive and log.members != truth:
+            world.fail(f"{log.process.name} was last notified of {log.members}, but the members are {truth}")
     for process in world.processes.values():
         mine = set(core_of(process).mine)
         if process.alive and not mine <= truth:
-            world.fail(f"{process.name} believes that {mine - truth} are members, and they are not")
+            world.fail(f"{process.name} considers {mine - truth} members, but they are not")
     missing = {name for name, process in stay.items() if process.alive} - truth
     if missing and not any(each.kind == "intruder" for each in world.faults.injected):
-        world.fail(f"{missing} have joined, and did not come back")
+        world.fail(f"{missing} have joined, but did not return")
     if truth & left:
-        world.fail(f"{truth & left} have left, and are there")
-    everybody = {name for process in world.processes.values() if process.alive for name in core_of(process).mine}
-    if truth - everybody:
-        world.fail(f"{truth - everybody} are there, and nobody is them")
+        world.fail(f"{truth & left} have left, but are still members")
+    owned = {name for process in world.processes.values() if process.alive for name in core_of(process).mine}
+    if truth - owned:
+        world.fail(f"{truth - owned} are members that belong to no process")
 
 
-async def listen(process: SimProcess, told: ListenerLog, tolds: list[ListenerLog]) -> None:
-    await Run(core_of(process).view.add_listener(told, {}))
-    tolds.append(told)
+async def listen(process: SimProcess, log: ListenerLog, logs: list[ListenerLog]) -> None:
+    await Run(core_of(process).view.add_listener(log, {}))
+    logs.append(log)
 
 
 def run(world: Simulation) -> None:
     left: set[str] = set()
     stay: dict[str, SimProcess] = {}
-    tolds: list[ListenerLog] = []
+    logs: list[ListenerLog] = []
     for process in (*processes(world, 2, 3), world.process(OBSERVER)):
         if process.name == OBSERVER or world.rng.random() < 0.5:
-            spawn(process, listen(process, ListenerLog(world, process), tolds))
+            spawn(process, listen(process, ListenerLog(world, process), logs))
         if process.name != OBSERVER:
             for _ in range(world.rng.randint(1, 2)):
                 spawn(process, member(world, process, left, stay))
     if has_quota(world):
         quota(world)
-    finish(world, lambda: look_at_the_end(world, tolds, left, stay))
+    finish(world, lambda: check_final_state(world, logs, left, stay))
 
 
 GROUP = Scenario("group", run)

@@ -1,4 +1,4 @@
-"""IdGenerator: no id twice, those of one process increase, and without a fault no block is lost."""
+"""IdGenerator: no id is repeated, those of a thread increase, and without a fault no block is lost."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PATH = f"{ROOT}/ids/i"
 
 
 class Unique(Check):
-    """Judges each id when a task gets it."""
+    """Check each id when it is taken."""
 
     def __init__(self) -> None:
         self.taken: dict[int, str] = {}
@@ -27,7 +27,7 @@ class Unique(Check):
     def see(self, world: Simulation, record: Record) -> None:
         for number in record.fields.get("ids", ()):
             if number in self.taken:
-                world.fail(f"{record.task} got {number}, which {self.taken[number]} has")
+                world.fail(f"{record.task} got {number}, which {self.taken[number]} had got")
             if number <= self.last.get(record.task, 0):
                 world.fail(f"{record.task} got {number} after {self.last[record.task]}")
             self.last[record.task] = number
@@ -36,7 +36,7 @@ class Unique(Check):
 
 
 async def taker(world: Simulation, process: SimProcess, block: int) -> None:
-    """Take some ids."""
+    """Take ids a few times."""
     core = process.local(PATH, lambda: IdsCore(PATH, block, 1))
     for _ in range(world.rng.randint(1, 6)):
         world.record("taken", ids=await Run(core.take(world.rng.choice((1, 1, 1, 2, 5)))))
@@ -55,11 +55,11 @@ def run(world: Simulation) -> None:
 
 
 def judge(world: Simulation, unique: Unique, block: int) -> None:
-    """Check that, without a fault, no process took a block while it had ids left."""
+    """Check that, without a fault, no process began a block while it had ids left."""
     blocks = sum(-(-count // block) for count in unique.by_process.values())
     begun = -(-max(unique.taken, default=0) // block)
     if not world.faults.injected and begun > blocks:
-        world.fail(f"{begun} blocks were begun, {blocks} would have been enough")
+        world.fail(f"{begun} blocks were begun, but {blocks} would have sufficed")
 
 
 IDS = Scenario("ids", run)

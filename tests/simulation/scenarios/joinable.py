@@ -1,7 +1,7 @@
-"""JoinableQueue: each item is done once, by a worker that has it alone, or is a dead letter, whichever
-process exits when.
+"""JoinableQueue: each item is finished once, by a worker that had it alone, or becomes a dead letter,
+whichever process is killed.
 
-An item contains its producer, and its number among that producer's.
+An item contains its producer and a number.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from simulation.scenarios.common import (
     OBSERVER,
     ROOT,
     Scenario,
-    apart,
     maybe_timeout,
     processes,
     receipts,
+    separate_rng,
     sleepers,
     spawn,
     work,
 )
-from simulation.scenarios.queues import close_some_time, not_put, segments_of, thrown_away
+from simulation.scenarios.queues import may_have_discarded, record_refusal, segment_size, shut_down
 
 from distsync._protocols.queues.bulk import Progress, put_many
 from distsync._protocols.queues.claim_layout import ClaimedItem, ItemHeader, due_time
@@ -38,20 +38,22 @@ from distsync.errors import Full, LockLostError, OutcomeUnknownError, ShutDown
 
 PATH = f"{ROOT}/joinable_queue/q"
 
-#: Longer than any session, pause and delay.
+#: Longer than any session, pause or delay.
 QUIET_S = 60.0
 
-#: Maximum time of a reply; a delayed item may be taken so much later, because the server time is
-#: requested.
+#: Maximum duration of a request; also how much later than due a delayed item may be delivered,
+#: because the servers' clock is asked.
 ROUND_TRIPS_MS = 100
 
 
 class ExclusiveClaim(Check):
-    """No two workers can prove to have the same item; none has it before it is due, or too often."""
+    """Check that no two workers provably have the same item, and that none gets it before it is due,
+    or too often.
+    """
 
     def __init__(self, most: int) -> None:
         self.most = most
-        self.having: dict[Any, Record] = {}
+        self.holders: dict[Any, Record] = {}
         self.due: dict[Any, int] = {}
         self.seen: set[tuple[Any, int]] = set()
 
@@ -60,23 +62,23 @@ class ExclusiveClaim(Check):
         if record.event == "putting":
             self.due[item] = record.at_ms + record.delay_ms
         elif record.event in ("nacking", "ending", "abandoned"):
-            if item in self.having and self.having[item].task == record.task:
-                del self.having[item]
-        elif record.event == "done" and item in self.having:
-            world.fail(f"{record.task} is done with {item}, which {self.having[item].task} has got since")
+            if item in self.holders and self.holders[item].task == record.task:
+                del self.holders[item]
+        elif record.event == "done" and item in self.holders:
+            world.fail(f"{record.task} finished {item}, which {self.holders[item].task} has got since")
         elif record.event == "got":
             self._got(world, record, item)
 
     def _got(self, world: Simulation, record: Record, item: Any) -> None:
-        before = self.having.get(item)
+        before = self.holders.get(item)
         if before is not None and before.task != record.task and holds(world, before) and holds(world, record):
-            world.fail(f"{record.task} gets {item}, which {before.task} has since {before.at_ms} ms")
+            world.fail(f"{record.task} gets {item}, which {before.task} has held since {before.at_ms} ms")
         if record.deliveries > max((each for one, each in self.seen if one == item), default=0):
-            self.having[item] = record  # a worker may get its late reply after the next worker got the item
+            self.holders[item] = record  # a late reply may be recorded after that of the next worker
         if record.at_ms < self.due[item]:
             world.fail(f"{record.task} gets {item} {self.due[item] - record.at_ms} ms too early")
         if (item, record.deliveries) in self.seen or 0 < self.most < record.deliveries:
-            world.fail(f"{item} says it is its delivery {record.deliveries}, again or too often")
+            world.fail(f"delivery {record.deliveries} of {item} is repeated or exceeds the limit")
         self.seen.add((item, record.deliveries))
 
 
@@ -86,13 +88,15 @@ class ScenarioRun:
     def __init__(self, world: Simulation, bounded: bool) -> None:
         self.world = world
         self.maxsize = world.rng.randint(1, 3) if bounded else 0
-        world.clean_up_ms = CLEAN_UP_MS if bounded else 0  # a put that is late removes its item
+        world.clean_up_ms = CLEAN_UP_MS if bounded else 0  # a late put removes its item again
         self.most = world.rng.choice((0, 0, 1, 2, 3))
         self.ahead = self.most != 1 and world.rng.random() < 0.4
         self.latest: dict[str, ClaimedItem] = {}
-        """The last claimant of each claim."""
+        """The last delivery of each claim."""
         self.abandoned: dict[str, SimProcess] = {}
-        """Claims whose loss was reported to their worker, and that no other worker has."""
+        """Claims that were reported as lost, which their worker then ignored, and which nobody else
+        has.
+        """
         world.checks.append(ExclusiveClaim(self.most))
 
     def core(self, process: SimProcess) -> JoinableCore:
@@ -111,7 +115,7 @@ class ScenarioRun:
                 adding = core.add(json.dumps(item).encode(), timeout != 0.0, delay, key, self.maxsize, timeout is None)
                 new = await Run(adding, timeout)
             except (Full, ShutDown, OutcomeUnknownError) as error:
-                not_put(world, error, item)
+                record_refusal(world, error, item)
                 continue
             world.record("put" if new else "known", item=item)
             await Run(work(world))
@@ -125,7 +129,7 @@ class ScenarioRun:
             await Run(put_many(core, encoded, True, progress, self.maxsize), maybe_timeout(world))
         except (Full, ShutDown, OutcomeUnknownError) as error:
             for item in items[progress.put :]:
-                not_put(world, error, item)
+                record_refusal(world, error, item)
         for item in items[: progress.put]:
             world.record("put", item=item)
 
@@ -155,7 +159,9 @@ class ScenarioRun:
                 await self.finish(core, delivery)
 
     async def claimed(self, process: SimProcess, core: JoinableCore, timeout: float | None) -> list[ClaimedItem] | None:
-        """Claim one or two items, as get and get_many do, or one and some ahead, for later calls."""
+        """Claim one or two items, as get and get_many do, and sometimes prefetch more for the next
+        calls.
+        """
         most, prefetch = self.world.rng.choice((1, 1, 2)), self.world.rng.choice((0, 0, 1, 2)) if self.ahead else 0
         claimed: list[ClaimedItem] = []
         try:
@@ -196,7 +202,7 @@ class ScenarioRun:
             world.record("unknown end", item=item)
 
     async def drain(self, process: SimProcess) -> None:
-        """Process what is left, as soon as possible."""
+        """Finish the remaining items as soon as possible."""
         core = self.core(process)
         while True:
             try:
@@ -221,9 +227,9 @@ class ScenarioRun:
             for each in range(rng.choice((0, 1, 1, 2))):
                 spawn(process, self.worker(process), name=f"worker{each}", daemon=True)
         if rng.random() < 0.2:
-            spawn(process, close_some_time(world, self.core(process), self.maxsize), name="closer")
-        elif apart(world, "joinable").random() < 0.1:
-            spawn(process, self.close_ahead(self.core(process)), name="closer")
+            spawn(process, shut_down(world, self.core(process), self.maxsize), name="closer")
+        elif separate_rng(world, "joinable").random() < 0.1:
+            spawn(process, self.shut_down_prefetched(self.core(process)), name="closer")
         world.run()
         self.check_sleepers()
         self.check_abandoned()
@@ -236,11 +242,11 @@ class ScenarioRun:
         spawn(observer, self.drain(observer), name="drain")
         world.run()
         self.check_order(left)
-        self.account()
+        self.check_items()
         world.close()
 
-    async def close_ahead(self, core: JoinableCore) -> None:
-        """Discard what is there, and what was claimed ahead but not requested."""
+    async def shut_down_prefetched(self, core: JoinableCore) -> None:
+        """Discard what is queued, and what was prefetched."""
         for _ in range(50):
             if not core.ahead:
                 await Wait(limit=0.005)
@@ -250,7 +256,7 @@ class ScenarioRun:
             self.world.record("shut down")
 
     def items(self, top: str = PATH) -> list[str]:
-        """Return the paths of the items, in order of arrival."""
+        """Return the paths of the items in the order of their arrival."""
         paths = [path for path in self.world.leftovers() if path.startswith((f"{top}/items/", f"{top}/delayed/"))]
         return sorted((path for path in paths if path.count("/") > top.count("/") + 2 or "/d_" in path), key=arrival)
 
@@ -259,50 +265,52 @@ class ScenarioRun:
         return {path.rpartition("/")[2] for path in self.world.leftovers() if path.startswith(f"{PATH}/claims/")}
 
     def check_sleepers(self) -> None:
-        """Check that no worker waits while there is an item for it, and no producer while there is
-        room.
-        """
+        """Check that no worker waits for an available item, and no producer while there is room."""
         claims = self.claims()
         free = [path for path in self.items() if "~".join(path.split("/")[-2:]) not in claims]
         due = [path for path in free if "/d_" not in path or due_time(path) + ROUND_TRIPS_MS <= self.world.now_ms]
         last = {record.task: record for record in self.world.history.records}
-        asked = [record for record in last.values() if record.event in ("claiming", "putting")]  # none in progress
-        since_ms = self.world.now_ms - ROUND_TRIPS_MS  # the reply to a recent request may be outstanding
+        asked = [record for record in last.values() if record.event in ("claiming", "putting")]  # not working
+        since_ms = self.world.now_ms - ROUND_TRIPS_MS  # a recent call may still get its reply
         names = {record.task for record in asked if record.at_ms < since_ms}
         waiting = [name for name in sleepers(self.world) if name in names]
         if self.world.history.events("shut down"):
             waiting = [name for name in waiting if "producer" in name or not self.items()]
             if waiting:
-                self.world.fail(f"{waiting} sleep although it was shut down")
+                self.world.fail(f"{waiting} wait although the queue was shut down")
             return
         if due and any("worker" in name for name in waiting):
-            self.world.fail(f"{waiting} sleep while there are {due}")
+            self.world.fail(f"{waiting} wait while {due} are available")
         inside = [path for path in free if "/d_" not in path]
         if any("producer" in name for name in waiting) and len(inside) <= self.maxsize:
-            self.world.fail(f"{waiting} sleep while only {inside} are there, and {self.maxsize} may be")
+            self.world.fail(f"{waiting} wait while the queue of {self.maxsize} has only {inside}")
 
     def check_abandoned(self) -> None:
-        """Check that a worker does not have an item that it was notified to have lost."""
+        """Check that a process does not own a claim whose loss was reported to its worker."""
         tree = self.world.server.engine.tree
         for claim, process in self.abandoned.items():
             node = tree.node(claim)
             if node is not None and process.alive and node.owner == process.session.session_id:
-                self.world.fail(f"{process.name} was notified of the loss of {claim}, but has it")
+                self.world.fail(f"{claim} was reported as lost, but {process.name} still owns it")
 
     def check_order(self, left: list[Any]) -> None:
-        """Check that remaining items came in order of arrival, whichever worker had them before."""
+        """Check that the remaining items were delivered in the order of their arrival, whichever
+        worker had them before.
+        """
         drained = [record.item for record in self.world.history.events("drained") if record.folder != "delayed"]
         dead = {self.item(path) for path in self.items(f"{PATH}/dead")}
         expected = [item for item in left if item not in dead]
         if drained != expected:
-            self.world.fail(f"what was left comes as {drained}, not as {expected}")
+            self.world.fail(f"the remaining items were delivered as {drained}, not as {expected}")
 
     def item(self, path: str) -> Any:
         node = self.world.external_client(GetData(path))
         return tuple(json.loads(ItemHeader.split(node.data)[1]))
 
-    def account(self) -> None:
-        """Check that each item put is done once, or a dead letter; no other is; nothing is left."""
+    def check_items(self) -> None:
+        """Check that each item is finished once or a dead letter, and that nothing else is finished or
+        left.
+        """
         history, world = self.world.history, self.world
         dead = [self.item(path) for path in self.items(f"{PATH}/dead")]
         done = [record.item for record in history.events("done")]
@@ -312,11 +320,11 @@ class ScenarioRun:
             world.fail(f"done twice, or done and dead: {doubled}")
         unsure = {record.item for record in history.events("ending")}
         lost = sorted({record.item for record in history.events("put")} - set(ended) - unsure)
-        if lost and not thrown_away(world):
+        if lost and not may_have_discarded(world):
             world.fail(f"lost: {lost}")
         never = {record.item for record in history.events("full") + history.events("known")}
         if never & set(ended):
-            world.fail(f"done although put said no: {sorted(never & set(ended))}")
+            world.fail(f"done although put was refused: {sorted(never & set(ended))}")
         if dead and not self.most:
             world.fail(f"dead letters without a limit: {dead}")
         left = [path for path in world.leftovers() if path.startswith((f"{PATH}/claims/", f"{PATH}/keys/"))]
@@ -333,12 +341,12 @@ def item_of(delivery: ClaimedItem) -> Any:
 
 
 async def a_long_while(world: Simulation) -> None:
-    """Wait until sessions have expired."""
+    """Pause, possibly until a session ends."""
     await Wait(limit=world.rng.randint(0, 20))
 
 
 def run(world: Simulation, bounded: bool) -> None:
-    with segments_of(world.rng.choice((2, 3, SEGMENT))):
+    with segment_size(world.rng.choice((2, 3, SEGMENT))):
         ScenarioRun(world, bounded).run()
 
 

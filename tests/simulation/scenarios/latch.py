@@ -1,6 +1,7 @@
-"""CountDownLatch: no waiter passes before zero, each step counts once, and at zero all continue.
+"""CountDownLatch: nobody passes before it reaches zero, each step counts once, and at zero all waiters
+wake.
 
-The server's tree determines whether it is closed.
+Whether the latch is closed is judged by the server's tree.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ PATH = f"{ROOT}/latch/l"
 
 
 class Steps(Check):
-    """It is open only after the required number of steps."""
+    """Check that waiters pass only after as many steps as the count."""
 
     def __init__(self, count: int) -> None:
         self.count = count
@@ -46,7 +47,7 @@ class Steps(Check):
 
 
 class Party:
-    """The threads of one process at the latch."""
+    """A thread at the latch."""
 
     def __init__(self, world: Simulation, process: SimProcess, count: int) -> None:
         self.world = world
@@ -69,7 +70,7 @@ class Party:
                 continue
             self.world.record("counted", steps=steps)
 
-    async def set_anew(self) -> None:
+    async def set_count(self) -> None:
         await Run(work(self.world))
         count = self.world.rng.randint(1, 2)
         self.world.record("setting", count=count)
@@ -89,27 +90,27 @@ def run(world: Simulation) -> None:
         for _ in range(rng.randint(1, 2)):
             spawn(process, party.count_down(rng.randint(1, 3)))
         if rng.random() < 0.2:
-            spawn(process, party.set_anew())
+            spawn(process, party.set_count())
     world.run()
     judge(world, count)
     world.close()
 
 
 def judge(world: Simulation, count: int) -> None:
-    """Check that each step counted once, and no thread waits at an open latch."""
+    """Check that each step counted once, and that nobody waits at an open latch."""
     if world.external_client(Exists(PATH)) is None:
         return
     node: Node = world.external_client(GetData(PATH))
     left = record_in(PATH, node).remaining
     closed = world.external_client(Exists(f"{PATH}/closed")) is not None
     if closed != (left > 0):
-        world.fail(f"{left} are left, and the latch is {'closed' if closed else 'open'}")
+        world.fail(f"{left} are left, but the latch is {'closed' if closed else 'open'}")
     if left == 0 and sleepers(world):
-        world.fail(f"{', '.join(sleepers(world))} sleep at an open latch")
+        world.fail(f"{', '.join(sleepers(world))} wait at an open latch")
     history = world.history
     begun, done = (sum(record.steps for record in history.events(event)) for event in ("counting", "counted"))
     if not history.events("setting") and not max(0, count - begun) <= left <= max(0, count - done):
-        world.fail(f"{left} of {count} are left after {done} steps that are done, of {begun} that began")
+        world.fail(f"{left} of {count} are left after {done} acknowledged steps of {begun}")
 
 
 LATCH = Scenario("latch", run)

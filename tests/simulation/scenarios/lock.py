@@ -1,4 +1,6 @@
-"""Lock and RLock: one holder at a time among processes and threads, increasing tokens, nothing left."""
+"""Lock and RLock: mutual exclusion across processes and threads, increasing tokens, no leftover
+znodes.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ PATH = f"{ROOT}/lock/l"
 
 
 async def thread(world: Simulation, process: SimProcess, depth: int) -> None:
-    """Take the lock several times, as a ``with`` block does."""
+    """Acquire the lock once or twice, as a ``with`` block does."""
     owner = object()
     core = process.local(PATH, lambda: LockCore(PATH))
     for _ in range(world.rng.randint(1, 2)):
@@ -34,7 +36,7 @@ async def thread(world: Simulation, process: SimProcess, depth: int) -> None:
 
 
 async def hold(world: Simulation, core: LockCore, owner: object, depth: int) -> None:
-    """Hold the lock ``depth`` times, and release it."""
+    """Hold the lock while working ``depth`` times, then release it."""
     grant = core.grant
     if grant is not None:
         place = grant.place
@@ -45,11 +47,11 @@ async def hold(world: Simulation, core: LockCore, owner: object, depth: int) -> 
             world.record("working", what="lock")
     finally:
         world.record("released", what="lock")
-        await Run(let_go(world, core, owner))
+        await Run(release(world, core, owner))
 
 
-async def let_go(world: Simulation, core: LockCore, owner: object) -> None:
-    """A loss is reported at the release, and always with a reason."""
+async def release(world: Simulation, core: LockCore, owner: object) -> None:
+    """Release the lock; fail if a loss is reported without a fault."""
     try:
         await core.release(owner)
     except LockLostError as error:

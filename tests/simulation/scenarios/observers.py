@@ -1,7 +1,7 @@
 """Observers: a read of a primitive returns its state at some moment of the call, while others use it.
 
-The others are the scenarios of these primitives; the truth is the server's tree from the beginning
-to the end of a call.
+The primitives are used by their own scenarios. An answer is compared with the states of the znode
+on the server from the beginning of the call to its end.
 """
 
 from __future__ import annotations
@@ -38,9 +38,7 @@ Names = frozenset[str]
 
 
 class State:
-    """The state of a znode at one moment: the names of its children, and its data; None if it does not
-    exist.
-    """
+    """The state of a znode at one moment: its children, or None if it does not exist, and its data."""
 
     def __init__(self, world: Simulation, path: str) -> None:
         node = world.server.engine.tree.node(path)
@@ -48,8 +46,8 @@ class State:
         self.data = b"" if node is None else node.data or b""
 
     @property
-    def standing(self) -> set[str]:
-        """Return the contenders."""
+    def queued(self) -> set[str]:
+        """The names of the queue entries among the children."""
         return {each.name for each in wait_queue.in_order(tuple(self.names or ()))}
 
     def __eq__(self, other: object) -> bool:
@@ -62,7 +60,7 @@ class State:
 
 
 class States(Check):
-    """The states of one znode, in order."""
+    """The successive states of one znode."""
 
     def __init__(self, world: Simulation, path: str) -> None:
         self.path = path
@@ -75,53 +73,53 @@ class States(Check):
 
 
 def ever(states: Sequence[State]) -> set[str]:
-    """Return the contenders that existed at any moment."""
-    return set[str]().union(*(state.standing for state in states))
+    """Return the entries that were queued at any moment."""
+    return set[str]().union(*(state.queued for state in states))
 
 
 def always(states: Sequence[State]) -> set[str]:
-    """Return the contenders that existed all the time."""
-    return set.intersection(*(state.standing for state in states))
+    """Return the entries that were queued throughout."""
+    return set.intersection(*(state.queued for state in states))
 
 
 def names_of(found: list[tuple[str, Any]]) -> list[str]:
     return [path.rpartition("/")[2] for path, _ in found]
 
 
-# Reads, and whether their results were true
+# Whether an answer fits the states
 
 
 def is_open(answer: bool, states: Sequence[State], _: int) -> bool:
     return any((state.names is None) is answer for state in states)
 
 
-def waits(answer: int, states: Sequence[State], _: int) -> bool:
-    return any(answer == len(state.standing) for state in states)
+def is_count(answer: int, states: Sequence[State], _: int) -> bool:
+    return any(answer == len(state.queued) for state in states)
 
 
-def contend(answer: list[tuple[str, Any]], states: Sequence[State], _: int) -> bool:
+def is_listing(answer: list[tuple[str, Any]], states: Sequence[State], _: int) -> bool:
     names = names_of(answer)
     return names == [each.name for each in wait_queue.in_order(names)] and always(states) <= set(names) <= ever(states)
 
 
-def stand(answer: tuple[str, ...], states: Sequence[State], _: int) -> bool:
+def are_names(answer: tuple[str, ...], states: Sequence[State], _: int) -> bool:
     names = {each.name for each in wait_queue.in_order(answer)}
     return always(states) <= names <= ever(states)
 
 
 def permits(initial: int, state: State) -> int:
-    """Return the number of permits of a semaphore."""
+    """Return the total number of permits."""
     return initial + (json.loads(state.data)["extra"] if state.data else 0)
 
 
-def may_have(answer: int, states: Sequence[State], initial: int) -> bool:
+def is_capacity(answer: int, states: Sequence[State], initial: int) -> bool:
     return any(answer == permits(initial, state) for state in states)
 
 
 def is_free(answer: int, states: Sequence[State], initial: int) -> bool:
-    """The leases were counted not later than the permits."""
+    """Whether the leases were counted no later than the permits."""
     return any(
-        answer == max(0, permits(initial, later) - len(earlier.standing))
+        answer == max(0, permits(initial, later) - len(earlier.queued))
         for number, earlier in enumerate(states)
         for later in states[number:]
     )
@@ -132,21 +130,21 @@ def is_free_in_pool(answer: int, states: Sequence[State], initial: int) -> bool:
 
 
 def are_leases(answer: list[tuple[str, Any]], states: Sequence[State], initial: int) -> bool:
-    born = [node.stat.czxid for _, node in answer]
+    created = [node.stat.czxid for _, node in answer]
     there = set[str]().union(*(state.names or () for state in states))
-    return len(answer) <= initial and born == sorted(born) and set(names_of(answer)) <= there
+    return len(answer) <= initial and created == sorted(created) and set(names_of(answer)) <= there
 
 
-def meet(answer: tuple[int, bool], states: Sequence[State], parties: int) -> bool:
+def is_barrier_state(answer: tuple[int, bool], states: Sequence[State], parties: int) -> bool:
     waiting, broken = answer
     return 0 <= waiting <= min(parties, len(ever(states))) and not (waiting and broken)
 
 
-def meet_twice(answer: tuple[int, int], states: Sequence[State], parties: int) -> bool:
+def is_double_barrier_state(answer: tuple[int, int], states: Sequence[State], parties: int) -> bool:
     there = set[str]().union(*(state.names or () for state in states)) - {"ready"}
-    told = set[str]().union(*(json.loads(state.data)["inside"] for state in states if state.data))
+    admitted = set[str]().union(*(json.loads(state.data)["inside"] for state in states if state.data))
     waiting, inside = answer
-    return 0 <= waiting <= len(there) and 0 <= inside <= min(parties, len(told))
+    return 0 <= waiting <= len(there) and 0 <= inside <= min(parties, len(admitted))
 
 
 async def holder_names(_: Any) -> tuple[str, ...]:
@@ -158,66 +156,68 @@ Fits = Callable[[Any, Sequence[State], int], bool]
 
 @dataclass(frozen=True)
 class ObserverCase:
-    """The observed znode, how its core is created, its size, and the reads."""
+    """What to observe: the scenario, the znode with the truth, how to make the core and of which size,
+    and the reads.
+    """
 
     run: Callable[[Simulation], None]
     core: str
     truth: str
     make: Callable[[SimProcess, int], Any]
     size: str
-    looks: tuple[tuple[Callable[[Any], Awaitable[Any]], Fits], ...]
+    reads: tuple[tuple[Callable[[Any], Awaitable[Any]], Fits], ...]
 
 
-def pool(make: Callable[[SimProcess, int], Any], truth: str, room: str) -> ObserverCase:
-    looks: Any = (
+def pool(make: Callable[[SimProcess, int], Any], truth: str, lock_path: str) -> ObserverCase:
+    reads: Any = (
         (lambda core: core.value(), is_free_in_pool),
         (lambda core: core.leases(), are_leases),
     )
-    return ObserverCase(partial(semaphore.play_pool, make, room), semaphore.PATH, truth, make, "initial", looks)
+    return ObserverCase(partial(semaphore.play_pool, make, lock_path), semaphore.PATH, truth, make, "initial", reads)
 
 
-WAYS = (
+CASES = (
     ObserverCase(gate.run, gate.PATH, gate.PATH, lambda process, _: gate.core_of(process), "", (
         (lambda core: core.is_open(), is_open),
     )),
-    ObserverCase(semaphore.play_semaphore, semaphore.PATH, semaphore.PATH, semaphore.ours, "initial", (
+    ObserverCase(semaphore.play_semaphore, semaphore.PATH, semaphore.PATH, semaphore.distsync_core, "initial", (
         (lambda core: core.value(), is_free),
-        (lambda core: core.capacity(), may_have),
+        (lambda core: core.capacity(), is_capacity),
     )),
-    pool(semaphore.kazoos, semaphore.PATH, f"{semaphore.PATH}-__lock__"),
-    pool(semaphore.curators, f"{semaphore.PATH}/leases", f"{semaphore.PATH}/locks"),
+    pool(semaphore.kazoo_core, semaphore.PATH, f"{semaphore.PATH}-__lock__"),
+    pool(semaphore.curator_core, f"{semaphore.PATH}/leases", f"{semaphore.PATH}/locks"),
     ObserverCase(condition.run, condition.PATH, f"{condition.PATH}/waiters",
         lambda process, _: ConditionCore(condition.PATH, receipts(process)), "", (
-        (lambda core: core.waiting(), waits),
+        (lambda core: core.waiting(), is_count),
     )),
     ObserverCase(lambda world: lock.run(world, 1), lock.PATH, lock.PATH, lambda process, _: None, "", (
-        (lambda _: wait_queue.contenders(lock.PATH), contend),
-        (lambda _: cache_revocation.holders_and_waiters(lock.PATH), contend),
-        (holder_names, stand),
+        (lambda _: wait_queue.contenders(lock.PATH), is_listing),
+        (lambda _: cache_revocation.holders_and_waiters(lock.PATH), is_listing),
+        (holder_names, are_names),
     )),
     ObserverCase(barrier.run, barrier.PATH, barrier.PATH,
         lambda process, parties: BarrierCore(barrier.PATH, parties, receipts(process)), "parties", (
-        (lambda core: core.state(), meet),
+        (lambda core: core.state(), is_barrier_state),
     )),
     ObserverCase(double_barrier.run, double_barrier.PATH, double_barrier.PATH,
         lambda process, parties: DoubleBarrierCore(double_barrier.PATH, parties), "parties", (
-        (lambda core: core.state(), meet_twice),
+        (lambda core: core.state(), is_double_barrier_state),
     )),
 )  # fmt: skip
 
 
-async def looker(world: Simulation, process: SimProcess, way: ObserverCase, states: States) -> None:
-    """Observe several times, as soon as another process is there."""
+async def reader(world: Simulation, process: SimProcess, case: ObserverCase, states: States) -> None:
+    """Read a few times, once another process uses the primitive."""
     size = 0
-    while way.size:
+    while case.size:
         await Wait(limit=0.001)
-        cores = [each.shared[way.core] for each in world.processes.values() if way.core in each.shared]
+        cores = [each.shared[case.core] for each in world.processes.values() if case.core in each.shared]
         if cores:
-            size = getattr(cores[0], way.size)
+            size = getattr(cores[0], case.size)
             break
-    core = way.make(process, size)
+    core = case.make(process, size)
     for _ in range(world.rng.randint(1, 4)):
-        look, fits = world.rng.choice(way.looks)
+        look, fits = world.rng.choice(case.reads)
         begun, timeout = len(states.all) - 1, maybe_timeout(world)
         try:
             seen = await Run(look(core), timeout)  # type: ignore[arg-type]
@@ -226,17 +226,17 @@ async def looker(world: Simulation, process: SimProcess, way: ObserverCase, stat
                 raise
             continue
         if not fits(seen, states.all[begun:], size):
-            world.fail(f"{way.truth} was seen as {seen}, and it was {states.all[begun:]}")
+            world.fail(f"{case.truth} was read as {seen}, but was {states.all[begun:]}")
         await Wait(limit=world.rng.randint(0, 20) / 1000)
 
 
 def run(world: Simulation) -> None:
-    way = world.rng.choice(WAYS)
-    states = States(world, way.truth)
+    case = world.rng.choice(CASES)
+    states = States(world, case.truth)
     world.checks.append(states)
-    process = world.process("looker")
-    spawn(process, looker(world, process, way, states))
-    way.run(world)
+    process = world.process("reader")
+    spawn(process, reader(world, process, case, states))
+    case.run(world)
 
 
-LOOKS = Scenario("looks", run)
+OBSERVERS = Scenario("observers", run)

@@ -1,7 +1,7 @@
-"""Partitioner: no share is held twice, and in the end all are held, evenly.
+"""Partitioner: no share is held twice, and in the end all are held, spread evenly.
 
-There is one member per process; it holds a share from one callback to the other, as a user's
-program would.
+There is one member per process. It holds a share from one call to the next, as a user's program
+does.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from simulation.engine.simulation import Simulation
 from simulation.scenarios.common import (
     ROOT,
     Scenario,
-    apart,
-    everybody_sees,
+    check_final_reads,
     finish,
     processes,
+    separate_rng,
     spawn,
 )
 
@@ -43,10 +43,10 @@ def released(world: Simulation, share: str, token: int) -> None:
 
 
 async def member(world: Simulation, process: SimProcess) -> None:
-    """Take part for a while, or to the end."""
+    """Join for a while, or to the end."""
     await Run(pause(world))
     core, callbacks = core_of(process), Callbacks(partial(acquired, world, process), partial(released, world))
-    if apart(world, process.name).random() < 0.3:
+    if separate_rng(world, process.name).random() < 0.3:
         spawn(process, twin(process, callbacks), name="twin")
     await Run(core.join(b"{}", callbacks))
     await Run(pause(world))
@@ -55,7 +55,7 @@ async def member(world: Simulation, process: SimProcess) -> None:
 
 
 async def twin(process: SimProcess, callbacks: Callbacks) -> None:
-    """Another thread, which joins at the same time."""
+    """Join from another thread at the same time."""
     await Run(core_of(process).join(b"{}", callbacks))
 
 
@@ -76,18 +76,18 @@ async def claims_seen_by(process: SimProcess) -> set[str]:
     return set(await core_of(process).claims.get())
 
 
-def look_at_the_end(world: Simulation) -> None:
-    everybody_sees(world, "members", members_seen_by, lambda: children(world, "members"))
-    everybody_sees(world, "claims", claims_seen_by, lambda: children(world, "claims"))
+def check_final_state(world: Simulation) -> None:
+    check_final_reads(world, "members", members_seen_by, lambda: children(world, "members"))
+    check_final_reads(world, "claims", claims_seen_by, lambda: children(world, "claims"))
     cores = [core_of(process) for process in world.processes.values() if process.alive]
-    there = [core for core in cores if core.member is not None]
+    joined = [core for core in cores if core.member is not None]
     node = world.server.engine.tree.node(f"{PATH}/claims")
     claims = [share_of(name) for name in node.children] if node else []
-    held = [share for core in there for share in core.held]
-    if there and (set(held) != SHARES or sorted(claims) != sorted(SHARES) or len(held) != len(SHARES)):
-        world.fail(f"{sorted(held)} are held, and {sorted(claims)} claimed")
-    counts = [len(core.held) for core in there]
-    if there and max(counts) - min(counts) > 1:
+    held = [share for core in joined for share in core.held]
+    if joined and (set(held) != SHARES or sorted(claims) != sorted(SHARES) or len(held) != len(SHARES)):
+        world.fail(f"{sorted(held)} are held, but {sorted(claims)} are claimed")
+    counts = [len(core.held) for core in joined]
+    if joined and max(counts) - min(counts) > 1:
         world.fail(f"the members hold {counts}")
 
 
@@ -95,7 +95,7 @@ def run(world: Simulation) -> None:
     world.checks += [Exclusion(share) for share in sorted(SHARES)]
     for process in processes(world, 2, 4):
         spawn(process, member(world, process))
-    finish(world, lambda: look_at_the_end(world))
+    finish(world, lambda: check_final_state(world))
 
 
-PARTITION = Scenario("partition", run)
+PARTITION = Scenario("partitioner", run)

@@ -1,8 +1,8 @@
-"""Pool: every task that was certainly put is answered once, whichever process exits when; its end
-leaves nothing, nor does an exited caller after a sweep.
+"""Pool: each acknowledged task is answered once, whichever process is killed; ending a caller leaves
+no znodes, and sweeping removes those of a dead caller.
 
-An answer is the payload of its task; the observer, which no fault hits, works too, so that there is
-always a worker.
+An answer is the payload of its task. The observer, which is exempt from faults, is a worker too, so
+that there always is one.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from simulation.engine.call_frames import Run
-from simulation.engine.faults import BESIDES, KINDS
+from simulation.engine.faults import KINDS, LATER_KINDS
 from simulation.engine.process import SimProcess
 from simulation.engine.simulation import Simulation
 from simulation.scenarios.common import (
@@ -43,10 +43,10 @@ class ScenarioRun:
     def __init__(self, world: Simulation, most: int = 0, sweeps: bool = False) -> None:
         self.world = world
         self.most = most
-        """A task is delivered at most so often (0: as often as need be)."""
+        """Maximum number of deliveries of a task; 0 is unlimited."""
         self.sweeps = sweeps
-        self.surely: set[tuple[int, int]] = set()
-        self.heard: list[tuple[int, int]] = []
+        self.certain: set[tuple[int, int]] = set()
+        self.answered: list[tuple[int, int]] = []
         self.is_over = False
 
     def core(self, process: SimProcess) -> PoolCore:
@@ -63,17 +63,19 @@ class ScenarioRun:
                 await Run(core.put_tasks([(task, data) for task, data in tasks], progress))
             except OutcomeUnknownError:
                 pass
-            self.surely |= {(task.job, task.part) for task, _ in tasks[: progress.put]}
+            self.certain |= {(task.job, task.part) for task, _ in tasks[: progress.put]}
             await Run(work(world))
-        while self.surely - set(self.heard):
-            for said in await Run(caller.receive()) or ():
-                if said.kind == WORN and self.most and (world.faults.injected or world.history.events("released")):
-                    pass  # the number of workers that exited, lost it, or refused it
-                elif said.data == b"" and world.faults.injected and self.sweeps:
-                    pass  # it was considered dead, and its parts are being removed: it will notice next
-                elif said.data != b"%d.%d" % (said.job, said.part):
-                    world.fail(f"the answer to {said.job}.{said.part} is {said.data!r}")
-                self.heard.append((said.job, said.part))
+        while self.certain - set(self.answered):
+            for answer in await Run(caller.receive()) or ():
+                if answer.kind == WORN and self.most and (world.faults.injected or world.history.events("released")):
+                    pass  # its deliveries were used up: by killed workers, losses, or releases
+                elif answer.data == b"" and world.faults.injected and self.sweeps:
+                    # the caller was presumed dead and its chunks are being deleted, which its next
+                    # call reports
+                    pass
+                elif answer.data != b"%d.%d" % (answer.job, answer.part):
+                    world.fail(f"the answer to {answer.job}.{answer.part} is {answer.data!r}")
+                self.answered.append((answer.job, answer.part))
         await Run(caller.end())
         self.is_over = True
 
@@ -87,9 +89,9 @@ class ScenarioRun:
             for delivery in claimed:
                 await Run(work(self.world))
                 if self.sweeps and not await Run(core.is_there(GUID)) and not self.is_over:
-                    self.heard_of_nobody()
+                    self.presumed_dead()
                 if rng.random() < 0.2 and process.name != OBSERVER:
-                    if self.most and rng.random() < 0.5:  # the delivery counts
+                    if self.most and rng.random() < 0.5:  # this counts as a delivery
                         self.world.record("released")
                         await Run(core.release(delivery))
                     else:
@@ -100,7 +102,7 @@ class ScenarioRun:
     async def finish(self, core: PoolCore, delivery: ClaimedItem) -> None:
         try:
             payload = await core.payload(delivery)
-        except NoNodeError:  # with its parts: the task was ended, or its caller was removed
+        except NoNodeError:  # the chunks are deleted: the task was finished, or its caller was swept
             payload = b""
         answer = await core.answer(delivery, DONE, payload)
         while True:
@@ -110,19 +112,19 @@ class ScenarioRun:
             except OutcomeUnknownError:
                 continue
 
-    def heard_of_nobody(self) -> None:
+    def presumed_dead(self) -> None:
         if not self.world.faults.injected:
-            self.world.fail("the caller was taken for dead, and nothing went wrong")
+            self.world.fail("the caller was presumed dead without a fault")
 
     async def call(self, process: SimProcess) -> None:
-        """Act as a caller, which may be considered dead, but not while it runs."""
+        """Run the caller, which may be presumed dead, but only after a fault."""
         try:
             await self.caller(process)
         except NoNodeError:
-            self.heard_of_nobody()
+            self.presumed_dead()
 
     async def sweeper(self, process: SimProcess, pauses: tuple[float, ...] = (0.0, 0.5, 6.0)) -> None:
-        """Remove what exited callers have left."""
+        """Remove what dead callers left."""
         core = self.core(process)
         for _ in range(8):
             await Run(sweep_all(core, f"{ROOT}/pool") if self.world.rng.random() < 0.3 else sweep(core))
@@ -141,34 +143,34 @@ class ScenarioRun:
             spawn(process, until_interrupted(process, self.worker), f"worker-{process.name}", daemon=True)
         world.run()
         if self.sweeps and calling.session.closed:
-            self.bury(observer)
+            self.check_swept(observer)
         if self.is_over:
-            self.account()
+            self.check_answers()
         world.close()
 
-    def bury(self, observer: SimProcess) -> None:
-        """Kill the caller; a sweep long enough after that removes all its znodes."""
-        # for a caller that exited before it recorded its session timeout, a minute is assumed
+    def check_swept(self, observer: SimProcess) -> None:
+        """Check that repeated sweeps remove everything of the dead caller."""
+        # a caller killed before it recorded its session timeout is removed only after a minute
         pause = 12.0
         spawn(observer, self.sweeper(observer, (pause,)), "last sweeper")
         self.world.run()
         left = [path for path in self.world.leftovers() if GUID in path and "/claims/" not in path]
         if left:
-            self.world.fail(f"the caller is dead, and there remain {left}")
+            self.world.fail(f"the caller is dead, but these znodes remain: {left}")
 
-    def account(self) -> None:
-        doubled = sorted({each for each in self.heard if self.heard.count(each) > 1})
+    def check_answers(self) -> None:
+        doubled = sorted({each for each in self.answered if self.answered.count(each) > 1})
         if doubled:
             self.world.fail(f"answered twice: {doubled}")
         left = [path for path in self.world.leftovers() if GUID in path and "/claims/" not in path]
-        unsure = len(self.heard) > len(self.surely) or any("/i_" in path for path in left)
+        unsure = len(self.answered) > len(self.certain) or any("/i_" in path for path in left)
         if left and not unsure:
-            self.world.fail(f"the caller has ended, and there remain {left}")
+            self.world.fail(f"the caller has ended, but these znodes remain: {left}")
 
 
 @contextmanager
-def parts_of(size: int) -> Iterator[None]:
-    """Split payloads into parts from a small size on."""
+def chunk_size(size: int) -> Iterator[None]:
+    """Reduce the size of a chunk, so that small payloads take several."""
     usual, payload_chunks.PART_BYTES = payload_chunks.PART_BYTES, size
     try:
         yield
@@ -177,13 +179,14 @@ def parts_of(size: int) -> Iterator[None]:
 
 
 def play_swept(world: Simulation) -> None:
-    """Split payloads, counted deliveries, callers that may exit."""
-    with parts_of(world.rng.choice((1, 2, 100))):
+    """Play with chunked payloads, counted deliveries and callers that may be dead."""
+    with chunk_size(world.rng.choice((1, 2, 100))):
         ScenarioRun(world, world.rng.choice((0, 1, 2)), sweeps=True).run()
 
 
-#: Interrupts were added later: the seeds stay the same.
+#: Interrupts were added later: they are drawn separately, so that existing seeds keep their
+#: schedules.
 TOLERATED_FAULTS = tuple(kind for kind in KINDS if kind != "interrupt")
 
-POOL = Scenario("pool", lambda world: ScenarioRun(world).run(), TOLERATED_FAULTS, (*BESIDES, "interrupt"))
-SWEPT_POOL = Scenario("swept-pool", play_swept, TOLERATED_FAULTS, (*BESIDES, "interrupt"))
+POOL = Scenario("pool", lambda world: ScenarioRun(world).run(), TOLERATED_FAULTS, (*LATER_KINDS, "interrupt"))
+POOL_SWEEP = Scenario("pool-sweep", play_swept, TOLERATED_FAULTS, (*LATER_KINDS, "interrupt"))

@@ -1,7 +1,5 @@
-"""Queue, task_done and join: each item done was put, once, and a joiner continues as soon as all are
-done, not before.
-
-An item contains its producer, and its number among that producer's.
+"""Queue.task_done and join: each item is finished once, and join returns as soon as all are, not
+before.
 """
 
 from __future__ import annotations
@@ -33,8 +31,8 @@ def core_of(process: SimProcess) -> QueueCore:
 
 
 class Counts:
-    """What the threads know: how many puts were started, and acknowledged; how many dones were
-    started, and due.
+    """What the threads know: the puts begun and acknowledged, and the calls of task_done begun and
+    due.
     """
 
     def __init__(self, world: Simulation) -> None:
@@ -52,7 +50,7 @@ class Counts:
             await Run(work(self.world))
 
     async def worker(self, process: SimProcess) -> None:
-        """Get items and call task_done: for a burst after its last get, in any process."""
+        """Get bursts of items, and call task_done for each of them, in this or another process."""
         world = self.world
         while True:
             got = 0
@@ -71,7 +69,7 @@ class Counts:
                     await Run(self.finish(doer))
 
     async def finish(self, process: SimProcess, due: bool = True) -> None:
-        """Call task_done. It was due, unless a surplus one was counted."""
+        """Call task_done for one item. Unless there were surplus calls, it was due."""
         self.doing += 1
         try:
             was_due = await core_of(process).task_done()
@@ -79,18 +77,18 @@ class Counts:
             return
         self.done += was_due
         if due and not was_due and not self.world.history.events("meddles") and not self.world.faults.injected:
-            self.world.fail("an item was got, and its task_done was one too many")
+            self.world.fail("task_done of a received item was rejected as surplus")
         if self.done > self.putting:
-            self.world.fail(f"{self.done} items were done, and {self.putting} put")
+            self.world.fail(f"{self.done} items were finished, but only {self.putting} were put")
 
     async def meddler(self, process: SimProcess) -> None:
-        """Call task_done for an item that it did not get."""
+        """Call task_done without having got an item."""
         await Run(work(self.world))
         self.world.record("meddles")
         await Run(self.finish(process, due=False))
 
     async def joiner(self, process: SimProcess) -> None:
-        """Wait until all is done, which was true at some moment of the call."""
+        """Join a few times. At some moment of the call all items were finished."""
         world = self.world
         for _ in range(world.rng.randint(1, 3)):
             await Run(work(world))
@@ -103,21 +101,21 @@ class Counts:
             except DeadlineError:
                 joined = False
             if joined and self.doing < put and not world.history.events("meddles") and not self.unknown:
-                world.fail(f"joined when {self.doing} task_dones were called, and {put} items had been put before")
+                world.fail(f"joined when task_done had been called {self.doing} times, after {put} puts")
             if not joined and timeout is None:
-                world.fail("join ended without a deadline")
+                world.fail("join returned False without a deadline")
 
     async def last(self, process: SimProcess) -> int:
-        """Join when all is over; return how many are unfinished."""
+        """Join at the end. Return the number of unfinished items."""
         core = core_of(process)
         unfinished = await Run(core.znodes.unfinished())
         joined = await Run(core.join(), 5.0)
         if joined is not (unfinished == 0) and unfinished == await Run(core.znodes.unfinished()):
-            self.world.fail(f"{unfinished} are unfinished, and join says {joined}")
+            self.world.fail(f"{unfinished} are unfinished, but join returned {joined}")
         if unfinished and not self.world.faults.injected and not self.world.history.events("meddles"):
-            self.world.fail(f"{unfinished} are unfinished at the end, and nothing went wrong")
+            self.world.fail(f"{unfinished} are unfinished at the end without a fault")
         if unfinished > max(0, self.putting - self.done):
-            self.world.fail(f"{unfinished} are unfinished, of {self.putting} put and {self.done} done")
+            self.world.fail(f"{unfinished} are unfinished, of {self.putting} put and {self.done} finished")
         return int(unfinished)
 
 
@@ -139,8 +137,8 @@ def run(world: Simulation) -> None:
     looking = spawn(observer, counts.last(observer), name="last")
     world.run(lambda: looking.done)
     if joining and looking.result == 0:
-        world.fail(f"{', '.join(joining)} sleep, and all is done")
+        world.fail(f"{', '.join(joining)} wait although all items are finished")
     world.close()
 
 
-UNFINISHED = Scenario("unfinished", run)
+QUEUE_JOIN = Scenario("queue-join", run)

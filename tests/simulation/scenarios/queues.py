@@ -1,7 +1,6 @@
-"""Queues: no item lost or duplicated, in order, never beyond the bound, and no getter waits while
-there are items.
+"""Queues: no item is lost or duplicated, order and bound hold, and nobody waits while there are items.
 
-An item contains its producer, and its number among that producer's.
+An item contains its producer and a number.
 """
 
 from __future__ import annotations
@@ -20,13 +19,13 @@ from simulation.scenarios.common import (
     OBSERVER,
     ROOT,
     Scenario,
-    came_too_late,
+    is_disrupted,
     maybe_timeout,
     processes,
     receipts,
     sleepers,
     spawn,
-    troubled,
+    unsettled_calls,
     work,
 )
 
@@ -41,13 +40,13 @@ from distsync.errors import Full, OutcomeUnknownError, ShutDown
 
 PATH = f"{ROOT}/queue/q"
 
-#: Number of items that one write counts, so that some puts use both counters.
+#: Items that are counted by one write; small, so that some bulk puts need both kinds of counts.
 BULK = 2
 
-#: Maximum number of items that one get takes.
+#: Maximum number of items of a bulk get.
 SEVERAL = 3
 
-#: Fraction of the schedules in which the queue is shut down.
+#: Share of the schedules in which the queue is shut down.
 CLOSING = 0.15
 
 Make = Callable[[str, Receipts], QueueCore]
@@ -58,7 +57,7 @@ def priority_core(path: str, made: Receipts) -> QueueCore:
 
 
 class RestoredItems(Check):
-    """Detects restored items: they were there, were taken, and were put into the queue again."""
+    """Track the items that came back: they were in the queue, were taken, and a restore put them back."""
 
     def __init__(self) -> None:
         self.paths: set[str] = set()
@@ -79,13 +78,13 @@ class RestoredItems(Check):
             (self.restored if item in self.seen else self.seen).add(item)
 
 
-def not_put(world: Simulation, error: Exception, item: Any) -> None:
+def record_refusal(world: Simulation, error: Exception, item: Any) -> None:
     if isinstance(error, ShutDown) and not world.history.events("shutting down"):
-        world.fail(f"{item} is refused, and nobody has shut it down")
+        world.fail(f"{item} was refused without a shutdown")
     world.record("unknown" if isinstance(error, OutcomeUnknownError) else "full", item=item)
 
 
-async def close_some_time(world: Simulation, core: QueueCore, maxsize: int) -> None:
+async def shut_down(world: Simulation, core: QueueCore, maxsize: int) -> None:
     immediate = world.rng.random() < 0.5
     await Run(work(world))
     world.record("shutting down", immediate=immediate)
@@ -94,8 +93,8 @@ async def close_some_time(world: Simulation, core: QueueCore, maxsize: int) -> N
         world.record("shut down")
 
 
-def thrown_away(world: Simulation) -> bool:
-    """Return whether items were discarded."""
+def may_have_discarded(world: Simulation) -> bool:
+    """Return whether a shutdown may have discarded items."""
     return any(record.immediate for record in world.history.events("shutting down"))
 
 
@@ -113,7 +112,7 @@ class ScenarioRun:
     ) -> None:
         self.world = world
         self.several = several
-        #: Number of additional producers per process whose puts are coalesced.
+        #: Number of additional producers in each process, which put at the same time.
         self.crowd = crowd
         self.closing = closing
         self.make = make
@@ -128,8 +127,8 @@ class ScenarioRun:
         core.znodes.batch_size = BULK
         return core
 
-    async def producer_of_many(self, process: SimProcess, name: str) -> None:
-        """Put several items at once."""
+    async def bulk_producer(self, process: SimProcess, name: str) -> None:
+        """Put several items at once, a few times."""
         world, core = self.world, self.core(process)
         for turn in range(world.rng.randint(1, 2)):
             items = [(world.rng.randint(0, 2), name, 10 * turn + number) for number in range(world.rng.randint(2, 4))]
@@ -144,7 +143,7 @@ class ScenarioRun:
                     await Run(put_many(core, encoded, True, progress, self.maxsize), maybe_timeout(world))
             except (Full, ShutDown, OutcomeUnknownError) as error:
                 for item in items[progress.put :]:
-                    not_put(world, error, item)
+                    record_refusal(world, error, item)
             for item in items[: progress.put]:
                 world.record("put", item=item)
             self.acknowledged.update(items)
@@ -161,7 +160,7 @@ class ScenarioRun:
                 key = key_of(item) if self.make is priority_core else ""
                 await Run(core.put(data, timeout != 0.0, key, self.maxsize, timeout is None), timeout)
             except (Full, ShutDown, OutcomeUnknownError) as error:
-                not_put(world, error, item)
+                record_refusal(world, error, item)
                 continue
             except KeyboardInterrupt:
                 world.record("gave up", data=data)
@@ -171,8 +170,8 @@ class ScenarioRun:
             await Run(work(world))
 
     def check_bound(self, item: tuple[Any, ...]) -> None:
-        """Check that the items whose put has succeeded never exceed the bound, except by restored
-        ones.
+        """Check that the queue never has more acknowledged items than the bound, apart from those that
+        a restore put back.
         """
         self.acknowledged.add(item)
         counted = self.acknowledged - self.returns.restored
@@ -181,10 +180,12 @@ class ScenarioRun:
             self.world.fail(f"{len(inside)} items are in a queue of {self.maxsize}: {inside}")
 
     def check_over(self) -> None:
-        """A getter that gets ShutDown has seen the queue empty since: no item can have been put later."""
+        """Check that a queue is empty after a getter got ShutDown: it was seen empty then, and nothing
+        can have been put since.
+        """
         left = [item for item in self.present() if item not in self.returns.restored]
-        if left and self.returns in self.world.checks and not thrown_away(self.world):
-            self.world.fail(f"a getter got ShutDown although there are {left}")
+        if left and self.returns in self.world.checks and not may_have_discarded(self.world):
+            self.world.fail(f"ShutDown was raised although items are left: {left}")
 
     async def consumer(self, process: SimProcess) -> None:
         world, core = self.world, self.core(process)
@@ -215,13 +216,13 @@ class ScenarioRun:
             await Run(work(world))
 
     def present(self) -> list[tuple[Any, ...]]:
-        """Return the items in the queue according to the server, in order of arrival."""
+        """Return the items in the queue, read from the server's tree, in the order of their arrival."""
         paths = [path for path in self.world.leftovers() if path.startswith(f"{PATH}/items/") and "/i_" in path]
         paths.sort(key=lambda path: (path.rpartition("/")[0], int(path[-10:])))
         return [tuple(json.loads(self.world.external_client(GetData(path)).data)) for path in paths]
 
     async def drain(self, process: SimProcess) -> None:
-        """Get what is left."""
+        """Get the remaining items."""
         core = self.core(process)
         with suppress(ShutDown):
             while (data := await Run(core.get(b"", False, self.maxsize))) is not None:
@@ -232,12 +233,12 @@ class ScenarioRun:
         for process in processes(world, 2, 3):
             for _ in range(self.crowd + world.rng.choice((1, 1, 2))):
                 number += 1
-                producer = (self.producer_of_many if self.several else self.producer)(process, f"p{number}")
+                producer = (self.bulk_producer if self.several else self.producer)(process, f"p{number}")
                 spawn(process, producer, name=f"producer{number}", daemon=bool(self.maxsize))
             for each in range(world.rng.choice((0, 1, 1, 2))):
                 spawn(process, self.consumer(process), name=f"consumer{each}", daemon=True)
         if world.rng.random() < self.closing:
-            spawn(process, close_some_time(world, self.core(process), self.maxsize), name="closer")
+            spawn(process, shut_down(world, self.core(process), self.maxsize), name="closer")
         world.run()
         waiting, left = sleepers(world), self.present()
         self.check_sleepers(waiting, left)
@@ -246,57 +247,57 @@ class ScenarioRun:
         world.run()
         drained = [record.item for record in world.history.events("drained")]
         if not waiting and drained != self.in_order(left):
-            world.fail(f"what was left comes as {drained}, not as {self.in_order(left)}")
-        self.account(drained + self.present())
+            world.fail(f"the remaining items were delivered as {drained}, not as {self.in_order(left)}")
+        self.check_items(drained + self.present())
         check_given_up(world)
         world.close()
 
     def in_order(self, left: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-        """Return these items, given in order of arrival, in the order of the queue."""
+        """Return the order in which items that arrived in this order are delivered."""
         if self.make is priority_core:
             return sorted(left)
         return left[::-1] if self.make is OrderedCore else left
 
     def check_sleepers(self, waiting: list[str], left: list[tuple[Any, ...]]) -> None:
-        """Check that no getter waits while there is an item."""
+        """Check that nobody waits for what is available."""
         if waiting and self.world.history.events("shut down"):
-            self.world.fail(f"{waiting} sleep although it was shut down")
+            self.world.fail(f"{waiting} wait although the queue was shut down")
         consumers = [name for name in waiting if "consumer" in name]
         producers = [name for name in waiting if "producer" in name]
         if consumers and left:
-            self.world.fail(f"{', '.join(consumers)} sleep while there are {left}")
+            self.world.fail(f"{', '.join(consumers)} wait while the queue has {left}")
         if producers and len(left) <= self.maxsize:
-            self.world.fail(f"{', '.join(producers)} sleep while only {left} are there, and {self.maxsize} may be")
+            self.world.fail(f"{', '.join(producers)} wait while the queue of {self.maxsize} has only {left}")
 
-    def account(self, rest: list[tuple[Any, ...]]) -> None:
-        """Check that each item put was got once, or is there."""
+    def check_items(self, rest: list[tuple[Any, ...]]) -> None:
+        """Check that each item that was put was delivered once, or is present."""
         world, history = self.world, self.world.history
         got = [record.item for record in history.events("got")] + rest
         doubled = sorted({item for item in got if got.count(item) > 1})
         if doubled:
             world.fail(f"got twice: {doubled}")
         lost = sorted({record.item for record in history.events("put")} - set(got))
-        if len(lost) > self.unsure() and not thrown_away(world):
+        if len(lost) > self.unsure() and not may_have_discarded(world):
             world.fail(f"lost: {lost}")
         never = sorted(set(got) - {record.item for record in history.events("putting")})
         refused = sorted(set(got) & {record.item for record in history.events("full")})
         if never or refused:
-            world.fail(f"got although never put: {never}; got although put said Full: {refused}")
+            world.fail(f"got although never put: {never}; got although put was refused: {refused}")
 
     def unsure(self) -> int:
-        """Return how many items may be lost with a getter that exited, or whose session ended, before
-        its reply, or that Ctrl-C hit when it had the item already.
+        """Return how many items may be lost with getters that were killed, lost their session or were
+        interrupted before they returned the item.
         """
-        troubled_ones = {process.name for process in self.world.processes.values() if troubled(self.world, process)}
-        events = [record.event for record in self.world.history.records if record.process in troubled_ones]
+        disrupted = {process.name for process in self.world.processes.values() if is_disrupted(self.world, process)}
+        events = [record.event for record in self.world.history.records if record.process in disrupted]
         late = [task for task, at in self.world.interrupts if isinstance(at, Call)]
         answered = events.count("served") + events.count("empty")
-        unsure = events.count("getting") - answered + len(late) + came_too_late(self.world)
+        unsure = events.count("getting") - answered + len(late) + unsettled_calls(self.world)
         return unsure * (SEVERAL if self.several else 1)
 
 
 def check_given_up(world: Simulation) -> None:
-    """Check that no request of a put that was ended by Ctrl-C is sent."""
+    """Check that a put sends nothing after it was ended by Ctrl-C."""
     given_up: set[bytes] = set()
     for _, _, what, about in world.history.notes:
         if what == "*" and about[0] == "gave up":
@@ -304,11 +305,11 @@ def check_given_up(world: Simulation) -> None:
         elif what == ">" and isinstance(about, Together):
             asked = [each for request in about.requests for each in getattr(request, "operations", ())]
             if any(isinstance(each, Create) and each.sequence and each.data in given_up for each in asked):
-                world.fail(f"an item is put although its put had ended: {given_up}")
+                world.fail(f"an item was sent although its put had ended: {given_up}")
 
 
 @contextmanager
-def segments_of(size: int) -> Iterator[None]:
+def segment_size(size: int) -> Iterator[None]:
     """Make segments so small that a short schedule uses several."""
     usual, fifo.SEGMENT = fifo.SEGMENT, size  # type: ignore[attr-defined]
     try:
@@ -321,16 +322,16 @@ def run(
     world: Simulation, make: Make, bounded: bool, several: bool = False, crowd: int = 0, closing: float = CLOSING
 ) -> None:
     maxsize = world.rng.randint(1, 3) if bounded else 0
-    world.clean_up_ms = CLEAN_UP_MS if bounded else 0  # a put that is late removes its item
-    with segments_of(world.rng.choice((2, 3, SEGMENT))):
+    world.clean_up_ms = CLEAN_UP_MS if bounded else 0  # a late put removes its item again
+    with segment_size(world.rng.choice((2, 3, SEGMENT))):
         ScenarioRun(world, make, maxsize, several, crowd, closing).run()
 
 
 FIFO = Scenario("fifo", partial(run, make=QueueCore, bounded=False))
 BOUNDED = Scenario("bounded", partial(run, make=QueueCore, bounded=True))
 SHUTDOWN = Scenario("shutdown", partial(run, make=QueueCore, bounded=True, crowd=1, closing=1.0))
-OVER = Scenario("over", partial(run, make=QueueCore, bounded=False, several=True, closing=1.0))
-MANY = Scenario("many", partial(run, make=QueueCore, bounded=False, several=True))
-TOGETHER = Scenario("together", partial(run, make=QueueCore, bounded=False, crowd=2))
+SHUTDOWN_BULK = Scenario("shutdown-bulk", partial(run, make=QueueCore, bounded=False, several=True, closing=1.0))
+BULK_PUTS = Scenario("bulk-puts", partial(run, make=QueueCore, bounded=False, several=True))
+CONCURRENT_PUTS = Scenario("concurrent-puts", partial(run, make=QueueCore, bounded=False, crowd=2))
 LIFO = Scenario("lifo", partial(run, make=OrderedCore, bounded=False))
 PRIORITY = Scenario("priority", partial(run, make=priority_core, bounded=False))

@@ -1,5 +1,5 @@
-"""Registry: an entry is found, by its own process at once, by all others soon, and while its process
-runs.
+"""Registry: an entry is found by its own process at once, by others soon, and as long as the process
+lives.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from simulation.scenarios.common import (
     OBSERVER,
     ROOT,
     Scenario,
-    apart,
-    everybody_sees,
+    check_final_reads,
     finish,
+    is_disrupted,
     maybe_timeout,
     processes,
     receipts,
+    separate_rng,
     sleepers,
     spawn,
-    troubled,
     work,
 )
 
@@ -34,11 +34,13 @@ def core_of(process: SimProcess) -> RegistryCore:
 
 
 Due = dict[str, SimProcess]
-"""Entries that must exist while this process runs: their registration was acknowledged, and not changed since."""
+"""The entries that must exist while the process lives: their registration was acknowledged, and not
+changed since.
+"""
 
 
 async def registrar(world: Simulation, process: SimProcess, number: int, due: Due) -> None:
-    """Register names of its own, and one that all want."""
+    """Register names of its own, and one for which all processes compete."""
     core = core_of(process)
     own = f"{process.name}{number}"
     for turn in range(world.rng.randint(1, 3)):
@@ -66,22 +68,22 @@ async def registrar(world: Simulation, process: SimProcess, number: int, due: Du
 async def check_found(
     world: Simulation, process: SimProcess, core: RegistryCore, name: str, data: bytes | None
 ) -> None:
-    """Check that a process sees its own entry at once, unless its session was lost, or another client
-    removed the entry.
+    """Check that a process sees its change at once, unless its session was lost or the entry was
+    deleted externally.
     """
-    asks = apart(world, f"looks up {name} {world.now_ms}").random() < 0.3
+    asks = separate_rng(world, f"looks up {name} {world.now_ms}").random() < 0.3
     node = await Run(core.look_up(name)) if asks else (await Run(core.view.get())).get(name)
     found = node and node.data
-    if found != data and not troubled(world, process) and process.session.session_id not in world.tampered:
+    if found != data and not is_disrupted(world, process) and process.session.session_id not in world.tampered:
         if not (data is None and world.interrupts):
-            world.fail(f"{process.name} has registered {name} as {data!r}, and found {found!r}")
+            world.fail(f"{process.name} registered {name} as {data!r}, but found {found!r}")
 
 
 async def waiter(world: Simulation, process: SimProcess, name: str) -> None:
-    """Wait for a name, and check that its entry was registered."""
+    """Wait for a name; the entry found must be one that was registered."""
     node = await Run(core_of(process).find(name), maybe_timeout(world))
     if node is not None and not node.data.startswith(b"" if name == "all" else name.encode()):
-        world.fail(f"{process.name} has waited for {name}, and found {node.data!r}")
+        world.fail(f"{process.name} waited for {name}, but found {node.data!r}")
 
 
 async def looker(process: SimProcess, seen: dict[str, bytes]) -> None:
@@ -104,24 +106,24 @@ async def seen_by(process: SimProcess) -> dict[str, bytes]:
     return {name: node.data for name, node in (await core_of(process).view.get()).items()}
 
 
-def look_at_the_end(world: Simulation, seen: dict[str, bytes], due: Due) -> None:
+def check_final_state(world: Simulation, seen: dict[str, bytes], due: Due) -> None:
     waiting = [name for name in entries(world) if any(f"waiter-{name}" in task for task in sleepers(world))]
     if waiting:
-        world.fail(f"a thread waits for {waiting}, which exist")
-    everybody_sees(world, "entries", seen_by, lambda: entries(world))
+        world.fail(f"{waiting} are registered, but waiters for them still wait")
+    check_final_reads(world, "entries", seen_by, lambda: entries(world))
     tree = world.server.engine.tree
     folder = tree.node(PATH)
     nodes = {name: tree.node(f"{PATH}/{name}") for name in (folder.children if folder else ())}
     if seen != entries(world):
-        world.fail(f"{OBSERVER} has seen {seen}, and there is {entries(world)}")
+        world.fail(f"{OBSERVER} has seen {seen}, but the entries are {entries(world)}")
     for process in world.processes.values():
         owned = {name for name, node in nodes.items() if node and node.owner == process.session.session_id}
         mine = set(core_of(process).mine)
         if process.alive and process.session.session_id and mine != owned:
-            world.fail(f"{process.name} believes that {mine} are its own, and {owned} are")
-        gone = {name for name, owner in due.items() if owner is process} - owned
-        if process.alive and process.session.session_id and gone and not world.tampered:
-            world.fail(f"{process.name} has registered {gone}, and they are there no more")
+            world.fail(f"{process.name} considers {mine} its own, but owns {owned}")
+        missing = {name for name, owner in due.items() if owner is process} - owned
+        if process.alive and process.session.session_id and missing and not world.tampered:
+            world.fail(f"{process.name} registered {missing}, which no longer exist")
 
 
 def run(world: Simulation) -> None:
@@ -133,9 +135,9 @@ def run(world: Simulation) -> None:
                 name = world.rng.choice(("all", "a0", "b0", "never"))
                 spawn(process, waiter(world, process, name), name=f"waiter-{name}", daemon=True)
     seen: dict[str, bytes] = {}
-    eyes = world.process(OBSERVER)
-    spawn(eyes, looker(eyes, seen), daemon=True)
-    finish(world, lambda: look_at_the_end(world, seen, due))
+    observer = world.process(OBSERVER)
+    spawn(observer, looker(observer, seen), daemon=True)
+    finish(world, lambda: check_final_state(world, seen, due))
 
 
 REGISTRY = Scenario("registry", run)

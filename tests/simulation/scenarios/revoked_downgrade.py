@@ -1,6 +1,6 @@
-"""Revocation of a shared lock whose writers read too, and read on: a revoker finds them.
+"""Revocation of a shared lock whose writers also read and downgrade: a revoker finds every holder.
 
-The server's tree determines whether a revocation succeeded.
+Whether a revocation is complete is judged by the server's tree.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from simulation.engine.invariants import NothingLeft
 from simulation.engine.process import SimProcess
 from simulation.engine.simulation import Simulation
 from simulation.scenarios.common import OBSERVER, Scenario, processes, spawn
-from simulation.scenarios.shared_lock import PATH, ReadersOrWriter, granted, of
+from simulation.scenarios.shared_lock import PATH, ReadersOrWriter, core_of, granted
 
 from distsync._protocols import wait_queue
 from distsync._protocols.locks import revocation
@@ -26,8 +26,10 @@ def grant_of(core: SharedCore, owner: object, what: str) -> Grant | None:
 
 
 async def holder(world: Simulation, process: SimProcess) -> None:
-    """Write and read, until requested or for a while; then read on, likewise."""
-    owner, core = object(), of(process)
+    """Acquire as writer and as reader, hold both until asked or for a while, then do the same as
+    reader only.
+    """
+    owner, core = object(), core_of(process)
     for _ in range(world.rng.randint(1, 2)):
         if not await Run(core.writer.acquire(owner, b'{"pid":1}')):
             continue
@@ -38,10 +40,10 @@ async def holder(world: Simulation, process: SimProcess) -> None:
                     granted(world, core, owner, "reader")
                 await Run(until_asked(world, core, owner, "writer"))
             finally:
-                await let_go(world, core, owner, "writer")
+                await release(world, core, owner, "writer")
             await Run(until_asked(world, core, owner, "reader"))
         finally:
-            await let_go(world, core, owner, "reader")
+            await release(world, core, owner, "reader")
 
 
 async def until_asked(world: Simulation, core: SharedCore, owner: object, what: str) -> None:
@@ -54,17 +56,17 @@ async def until_asked(world: Simulation, core: SharedCore, owner: object, what: 
     await Wait(grant.loss, *([grant.revoke_requested] if heeds else []), limit=world.rng.choice((0.01, 0.5, 3.0)))
 
 
-async def let_go(world: Simulation, core: SharedCore, owner: object, what: str) -> None:
+async def release(world: Simulation, core: SharedCore, owner: object, what: str) -> None:
     world.record("released", what=what)
     try:
         await Run((core if what == "reader" else core.writer).release(owner))
-    except (LockLostError, NotHeldError) as error:  # it may have been interrupted before its read
+    except (LockLostError, NotHeldError) as error:  # the thread may have been interrupted before it became a reader
         if not world.faults.injected and not world.tampered:
             world.fail(f"a loss without a fault: {error}")
 
 
 async def revoker(world: Simulation, holders: list[SimProcess]) -> None:
-    """Revoke the lock from its holders, again and again, as long as others want it."""
+    """Revoke the lock repeatedly while a task of a holder is left."""
     while any(task for each in holders for task in each.tasks if not task.done and not task.background):
         try:
             asked = await Run(revocation.request_revocation(PATH))
@@ -75,21 +77,23 @@ async def revoker(world: Simulation, holders: list[SimProcess]) -> None:
         if left:
             world.tampered.update(each.session.session_id or 0 for each in holders)
             await Run(revocation.delete(left, True))
-        nobody_is_left(world, asked)
+        check_deleted(world, asked)
 
 
 async def pause() -> None:
     await Wait(limit=0.2)
 
 
-def nobody_is_left(world: Simulation, asked: list[str]) -> None:
-    """The znode of a holder, and its successor, have the same number."""
+def check_deleted(world: Simulation, asked: list[str]) -> None:
+    """Check that no znode of a revoked holder is left, and none that replaces it, which has the same
+    number.
+    """
     names = [path.rpartition("/")[2] for path in (*asked, *world.leftovers()) if path.startswith(f"{PATH}/")]
     numbers = [each.number for each in wait_queue.in_order(names)]
     again = sorted(number for number in set(numbers) if numbers.count(number) > 1)
     still = [path for path in asked if path in world.leftovers()]
     if again or still:
-        world.fail(f"the lock was taken from {asked}, and of {again or still} something stands")
+        world.fail(f"the lock was revoked from {asked}, but znodes of {again or still} remain")
 
 
 def run(world: Simulation) -> None:
@@ -104,4 +108,4 @@ def run(world: Simulation) -> None:
     world.close()
 
 
-DOWNGRADES = Scenario("downgrades", run)
+REVOKED_DOWNGRADE = Scenario("revoked-downgrade", run)

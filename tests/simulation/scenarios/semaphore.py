@@ -1,5 +1,5 @@
-"""Semaphores: never more holders than permits, no permit lost; and Semaphore(0), whose permits are
-consumed.
+"""Semaphores: never more holders than permits, and no permit is lost; and Semaphore(0), whose permits
+are consumed.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from simulation.scenarios.common import (
     ROOT,
     LastNumbers,
     Scenario,
-    apart,
-    came_too_late,
     finish,
+    is_disrupted,
     maybe_timeout,
     processes,
     receipts,
+    separate_rng,
     sleepers,
     spawn,
-    troubled,
+    unsettled_calls,
     work,
 )
 
@@ -44,22 +44,22 @@ Leases = SemaphoreCore | PoolSemaphoreCore
 Make = Callable[[SimProcess, int], Leases]
 
 
-def ours(process: SimProcess, permits: int) -> Leases:
+def distsync_core(process: SimProcess, permits: int) -> Leases:
     return SemaphoreCore(PATH, permits, receipts(process))
 
 
-def kazoos(process: SimProcess, permits: int) -> Leases:
+def kazoo_core(process: SimProcess, permits: int) -> Leases:
     return KazooSemaphoreCore(PATH, permits)
 
 
-def curators(process: SimProcess, permits: int) -> Leases:
+def curator_core(process: SimProcess, permits: int) -> Leases:
     return CuratorSemaphoreCore(PATH, permits)
 
 
 async def holder(world: Simulation, process: SimProcess, permits: int, bound: int | None, make: Make) -> None:
-    """Take a permit several times, as a ``with`` block does."""
+    """Acquire a permit once or twice, as a ``with`` block does."""
     core, owner = process.local(PATH, lambda: make(process, permits)), object()
-    until = apart(world, process.name).choice((None, None, 0.0, 1.0))
+    until = separate_rng(world, process.name).choice((None, None, 0.0, 1.0))
     for _ in range(world.rng.randint(1, 2)):
         timeout = maybe_timeout(world)
         grant = await Run(core.acquire(b"", timeout != 0.0, owner, bound), timeout)
@@ -71,13 +71,11 @@ async def holder(world: Simulation, process: SimProcess, permits: int, bound: in
             world.record("working", what="permit")
         finally:
             world.record("released", what="permit")
-            await Run(give_back(world, core, bound, owner), until)
+            await Run(release(world, core, bound, owner), until)
 
 
-async def give_back(world: Simulation, core: Leases, bound: int | None, owner: object) -> None:
-    """A loss is reported at the release, with a reason; a surplus release is refused unless there is
-    an unrelated releaser.
-    """
+async def release(world: Simulation, core: Leases, bound: int | None, owner: object) -> None:
+    """Release the permit; fail on a loss without a fault, or on an over-release without a stranger."""
     try:
         await core.release(1, bound, owner=owner)
     except LockLostError as error:
@@ -85,12 +83,12 @@ async def give_back(world: Simulation, core: Leases, bound: int | None, owner: o
             world.fail(f"a loss without a fault: {error}")
     except OverReleaseError:
         if not world.history.events("adding"):
-            world.fail("one release for each acquire was one too many")
+            world.fail("a release after an acquire was rejected as one too many")
         world.record("one too many")
 
 
 async def stranger(world: Simulation, process: SimProcess, permits: int, bound: int | None, count: int) -> None:
-    """Release without having acquired."""
+    """Release permits that were never acquired."""
     core = process.local(PATH, lambda: SemaphoreCore(PATH, permits, receipts(process)))
     await Run(work(world))
     world.record("adding", count=count)
@@ -105,10 +103,11 @@ async def stranger(world: Simulation, process: SimProcess, permits: int, bound: 
 
 
 class Bounded(Check):
-    """Never more free permits than initially, and no release that would add one succeeds.
+    """Check that there are never more free permits than initially, and that none is added that would
+    exceed this bound.
 
-    After a fault the permit of a holder that exited, or of a call that ended before it knew its
-    result, becomes free even if another process has released it before.
+    After a fault, the permit of a killed holder, or of a call that ended before it knew its place
+    in the queue, becomes free, even if a stranger has released it before.
     """
 
     def __init__(self, permits: int) -> None:
@@ -126,27 +125,27 @@ class Bounded(Check):
         free = max(0, self.permits + self.extra - len(leases))
         if extra > self.extra and free + extra - self.extra > self.permits + self.deaths:
             world.fail(
-                f"{extra - self.extra} permits were added when {free} were free, and {self.permits} is the bound"
+                f"{extra - self.extra} permits were added when {free} were free, but the bound is {self.permits}"
             )
         self.extra = extra
-        gone = self.leases - leases
+        deleted = self.leases - leases
         if world.faults.injected:
-            self.deaths += len(gone)
+            self.deaths += len(deleted)
         self.leases = leases
         free = self.permits + extra - len(leases)
         if free > self.permits + self.deaths:
-            world.fail(f"{free} permits are free, and {self.permits} is the bound")
+            world.fail(f"{free} permits are free, but the bound is {self.permits}")
 
 
-def play_pool(make: Make, waiting_room: str, world: Simulation) -> None:
+def play_pool(make: Make, lock_path: str, world: Simulation) -> None:
     permits = world.rng.randint(1, 3)
-    world.checks += [Capacity("permit", permits), NothingLeft(f"{waiting_room}/")]
+    world.checks += [Capacity("permit", permits), NothingLeft(f"{lock_path}/")]
     play_holders(world, permits, None, make)
     finish(world, lambda: count_free(world, permits, None, make))
 
 
 def play_semaphore(world: Simulation) -> None:
-    """A BoundedSemaphore, or a semaphore to which an unrelated thread adds permits."""
+    """Play a BoundedSemaphore, or a semaphore to which strangers add permits."""
     rng = world.rng
     permits, strangers = rng.randint(1, 3), rng.choice((0, 0, 1, 2))
     bound = permits if rng.random() < 0.5 else None
@@ -154,22 +153,22 @@ def play_semaphore(world: Simulation) -> None:
     world.checks += [Capacity("permit", permits + sum(counts)), LastNumbers(world, PATH)]
     if bound is not None:
         world.checks.append(Bounded(permits))
-    play_holders(world, permits, bound, ours)
+    play_holders(world, permits, bound, distsync_core)
     for number, count in enumerate(counts):
         process = world.process(f"s{number}")
         spawn(process, stranger(world, process, permits, bound, count))
-    finish(world, lambda: count_free(world, permits, bound, ours))
+    finish(world, lambda: count_free(world, permits, bound, distsync_core))
 
 
 def play_holders(world: Simulation, permits: int, bound: int | None, make: Make) -> None:
-    world.checks.append(NothingLeft(f"{PATH}/leases/" if make is curators else f"{PATH}/"))
+    world.checks.append(NothingLeft(f"{PATH}/leases/" if make is curator_core else f"{PATH}/"))
     for process in processes(world, 2, 3):
         for _ in range(world.rng.randint(1, 2)):
             spawn(process, holder(world, process, permits, bound, make))
 
 
 def count_free(world: Simulation, permits: int, bound: int | None, make: Make) -> None:
-    """Check that all permits are free at the end, including added ones."""
+    """Check that all permits, and those that strangers added, are free at the end."""
     counted = world.processes.get(OBSERVER) or world.process(OBSERVER)
     counting = counted.spawn(make(counted, permits).value())
     world.run(lambda: counting.done)
@@ -223,25 +222,25 @@ def play_signal(world: Simulation) -> None:
 
 
 def count_permits(world: Simulation) -> None:
-    """Check that permits are neither lost nor duplicated, and no thread waits while there are some."""
+    """Check that permits are neither lost nor duplicated, and that nobody waits while there are some."""
     history = world.history
     left = sum(path.startswith(f"{PATH}/permits/") for path in world.leftovers())
     taken, given = len(history.events("taken")), sum(record.count for record in history.events("given"))
     begun = sum(record.count for record in history.events("giving"))
     answered = len(history.events("taken")) + len(history.events("not taken"))
     open_calls = len(history.events("taking")) - answered
-    unsure = open_calls if any(troubled(world, process) for process in world.processes.values()) else 0
-    unsure += came_too_late(world)
+    unsure = open_calls if any(is_disrupted(world, process) for process in world.processes.values()) else 0
+    unsure += unsettled_calls(world)
     if taken + left > begun:
-        world.fail(f"{begun} permits were given, {taken} taken, and {left} are left: some were doubled")
+        world.fail(f"{begun} permits were given, {taken} taken, and {left} are left: some were duplicated")
     if taken + left + unsure < given:
         world.fail(f"{given} permits were given, {taken} taken, and {left} are left: some were lost")
     waiting = sleepers(world)
     if left and waiting:
-        world.fail(f"{', '.join(waiting)} sleep while {left} permits are there")
+        world.fail(f"{', '.join(waiting)} wait while {left} permits are available")
 
 
 SEMAPHORE = Scenario("semaphore", play_semaphore)
-KAZOO_SEMAPHORE = Scenario("kazoo-semaphore", partial(play_pool, kazoos, f"{PATH}-__lock__"))
-CURATOR_SEMAPHORE = Scenario("curator-semaphore", partial(play_pool, curators, f"{PATH}/locks"))
+KAZOO_SEMAPHORE = Scenario("kazoo-semaphore", partial(play_pool, kazoo_core, f"{PATH}-__lock__"))
+CURATOR_SEMAPHORE = Scenario("curator-semaphore", partial(play_pool, curator_core, f"{PATH}/locks"))
 SIGNAL = Scenario("signal", play_signal)

@@ -1,5 +1,5 @@
-"""Shared locks: readers and writers never together, by the server's own history; downgrades,
-revocation, many at once.
+"""Shared locks: readers and writers never overlap, also by the server's tree; downgrades and
+revocation.
 """
 
 from __future__ import annotations
@@ -32,9 +32,7 @@ PATH = f"{ROOT}/sharedlock/s"
 
 
 class ReadersOrWriter(Check):
-    """A writer is alone, except for its own readers; each writer has a higher token than the previous
-    one.
-    """
+    """Check that a writer is alone, apart from its own reads, and that writers' tokens increase."""
 
     def __init__(self) -> None:
         self.holding: dict[tuple[str, str], Record] = {}
@@ -69,8 +67,8 @@ class ReadersOrWriter(Check):
 
 
 class OneKindHolds(Check):
-    """The server's history: while the znode of a granted reader exists, no writer's znode is ahead of
-    it.
+    """Check in the server's tree that a newly granted znode is among the current holders, with no
+    conflicting one ahead.
     """
 
     def see(self, world: Simulation, record: Record) -> None:
@@ -81,10 +79,10 @@ class OneKindHolds(Check):
         )
         front = [each.name for each in wait_queue.current_holders(order)]
         if record.name not in front:
-            world.fail(f"{record.task} was granted by {record.name}, and at the front stands {front}")
+            world.fail(f"{record.task} was granted by {record.name}, but the current holders are {front}")
 
 
-def of(process: SimProcess) -> SharedCore:
+def core_of(process: SimProcess) -> SharedCore:
     marks = NodeNames(wait_queue.KAZOO_READ, wait_queue.KAZOO_LOCK) if process.world.seed % 4 == 0 else NodeNames()
     return process.local(PATH, lambda: SharedCore(PATH, marks))
 
@@ -104,8 +102,8 @@ def granted(world: Simulation, core: SharedCore, owner: object, what: str) -> No
         )
 
 
-async def let_go(world: Simulation, core: SharedCore, owner: object, what: str) -> None:
-    """A loss is reported at the release, and always with a reason."""
+async def release(world: Simulation, core: SharedCore, owner: object, what: str) -> None:
+    """Release one side; fail if a loss is reported without a fault."""
     world.record("released", what=what)
     try:
         await Run((core if what == "reader" else core.writer).release(owner), world.rng.choice((None, 10.0, 0.0)))
@@ -114,8 +112,8 @@ async def let_go(world: Simulation, core: SharedCore, owner: object, what: str) 
             world.fail(f"a loss without a fault: {error}")
 
 
-async def reads(world: Simulation, core: SharedCore, owner: object) -> None:
-    """Read, twice at times, and get refused as a writer in between."""
+async def read(world: Simulation, core: SharedCore, owner: object) -> None:
+    """Hold the read lock, and sometimes try to upgrade, which must be refused."""
     timeout = maybe_timeout(world)
     if not await Run(core.acquire(owner, b"", timeout != 0.0), timeout):
         return
@@ -124,41 +122,41 @@ async def reads(world: Simulation, core: SharedCore, owner: object) -> None:
         await Run(work(world))
         world.record("working", what="reader")
         if world.rng.random() < 0.3:
-            await reads_deeper(world, core, owner)
+            await try_upgrade(world, core, owner)
     finally:
-        await let_go(world, core, owner, "reader")
+        await release(world, core, owner, "reader")
 
 
-async def reads_deeper(world: Simulation, core: SharedCore, owner: object) -> None:
+async def try_upgrade(world: Simulation, core: SharedCore, owner: object) -> None:
     if not core.reads(owner):
         return
     try:
         await Run(core.writer.acquire(owner, b""))
         lost = not core.reads(owner)
-        await let_go_of_writer(core, owner)
+        await release_writer(core, owner)
         if not lost:
-            world.fail("a reader could become a writer")
+            world.fail("a reader was upgraded to a writer")
     except UpgradeError:
         return
 
 
-async def let_go_of_writer(core: SharedCore, owner: object) -> None:
+async def release_writer(core: SharedCore, owner: object) -> None:
     try:
         await Run(core.writer.release(owner))
     except LockLostError:
         return
 
 
-def keep_of(world: Simulation) -> float:
-    """Return how long writers are cached: in half of the schedules they are."""
+def cache_seconds(world: Simulation) -> float:
+    """Return how long writers cache the lock; in half of the schedules they do not."""
     return 0.1 if world.seed % 2 else 0.0
 
 
-async def writes(world: Simulation, core: SharedCore, owner: object, process: str) -> None:
-    """Write; at times read too, and read on for a while."""
-    timeout, linger = maybe_timeout(world), keep_of(world)
-    kept = core.writer.cached
-    quick = linger and kept is not None and world.processes[process].is_proven(kept.place.session_id)
+async def write(world: Simulation, core: SharedCore, owner: object, process: str) -> None:
+    """Hold the write lock; sometimes also read, and downgrade."""
+    timeout, linger = maybe_timeout(world), cache_seconds(world)
+    cached = core.writer.cached
+    quick = linger and cached is not None and world.processes[process].is_proven(cached.place.session_id)
     if not (quick and core.writer.acquire_from_cache(owner)):
         data, brief = (b'{"keep": 0.1}' if linger else b""), timeout is not None and timeout < 0.5
         if not await Run(core.writer.acquire(owner, data, timeout != 0.0, linger=linger, is_short_wait=brief), timeout):
@@ -178,27 +176,27 @@ async def writes(world: Simulation, core: SharedCore, owner: object, process: st
 async def downgrade(world: Simulation, core: SharedCore, owner: object, reading: bool) -> None:
     """Release the writer first, or the reader."""
     if not reading:
-        await let_go(world, core, owner, "writer")
-        if core.depth(owner):  # interrupted in between
-            await let_go(world, core, owner, "reader")
+        await release(world, core, owner, "writer")
+        if core.depth(owner):  # the thread was interrupted before it recorded that it reads
+            await release(world, core, owner, "reader")
         return
     order = ("writer", "reader") if world.rng.random() < 0.7 else ("reader", "writer")
     try:
-        await let_go(world, core, owner, order[0])
+        await release(world, core, owner, order[0])
         if world.rng.random() < 0.7:
             await Run(work(world))
         world.record("working", what="reader")
     finally:
-        await let_go(world, core, owner, order[1])
+        await release(world, core, owner, order[1])
 
 
 async def thread(world: Simulation, process: SimProcess) -> None:
-    owner, core = object(), of(process)
+    owner, core = object(), core_of(process)
     for _ in range(world.rng.randint(1, 3)):
         if world.rng.random() < 0.4:
-            await writes(world, core, owner, process.name)
+            await write(world, core, owner, process.name)
         else:
-            await reads(world, core, owner)
+            await read(world, core, owner)
 
 
 def play_shared(world: Simulation) -> None:
@@ -216,7 +214,7 @@ LOCK_PATH = f"{ROOT}/lock/r"
 
 
 async def holder(world: Simulation, process: SimProcess, consents: bool) -> None:
-    """Hold the lock until revocation is requested or, without consent, for too long."""
+    """Hold the lock until it is revoked, or, without consent, for 3 s."""
     owner = object()
     core = process.local(LOCK_PATH, lambda: LockCore(LOCK_PATH))
     for _ in range(world.rng.randint(1, 2)):
@@ -229,7 +227,7 @@ async def holder(world: Simulation, process: SimProcess, consents: bool) -> None
             await Run(hold_on(world, grant, consents))
         finally:
             world.record("released", what="lock")
-            await Run(give(world, core, owner))
+            await Run(release_lock(world, core, owner))
 
 
 async def hold_on(world: Simulation, grant: Grant, consents: bool) -> None:
@@ -237,12 +235,13 @@ async def hold_on(world: Simulation, grant: Grant, consents: bool) -> None:
         await Wait(grant.loss, limit=3.0)
         return
     if world.rng.random() < 0.3:
-        await Wait(grant.loss, limit=1.0)  # its znode is watched already when it starts to watch for revocation
+        # so that the znode is already watched when the holder starts to watch for revocation
+        await Wait(grant.loss, limit=1.0)
     await revocation.watch_revocation(grant)
     await revocation.until_asked(grant)
 
 
-async def give(world: Simulation, core: LockCore, owner: object) -> None:
+async def release_lock(world: Simulation, core: LockCore, owner: object) -> None:
     try:
         await core.release(owner)
     except LockLostError as error:
@@ -250,8 +249,10 @@ async def give(world: Simulation, core: LockCore, owner: object) -> None:
             world.fail(f"a loss without a fault: {error}")
 
 
-async def revoker(world: Simulation, holders: list[SimProcess], beams: bool) -> None:
-    """Request revocation, once, or, with ``beams``, again and again, at times revoking the lock."""
+async def revoker(world: Simulation, holders: list[SimProcess], force: bool) -> None:
+    """Ask the holders while a task of theirs is left. With ``force``, wait briefly, and sometimes
+    delete their znodes.
+    """
     while any(task for each in holders for task in each.tasks if not task.done and not task.background):
         try:
             paths = await Run(revocation.request_revocation(LOCK_PATH))
@@ -259,8 +260,8 @@ async def revoker(world: Simulation, holders: list[SimProcess], beams: bool) -> 
             await Run(work(world))
             await Run(pause())
             continue
-        left = await Run(revocation.still_held(paths), world.rng.choice((0.0, 0.5, 2.0)) if beams else None)
-        if left and beams and world.rng.random() < 0.5:
+        left = await Run(revocation.still_held(paths), world.rng.choice((0.0, 0.5, 2.0)) if force else None)
+        if left and force and world.rng.random() < 0.5:
             world.tampered.update(each.session.session_id or 0 for each in holders)
             await Run(revocation.delete(left))
 
@@ -270,8 +271,8 @@ async def pause() -> None:
 
 
 def play_revocation(world: Simulation) -> None:
-    """A consenting holder is always asked eventually, and releases; another one is revoked, or ends by
-    itself.
+    """Check that consenting holders are eventually asked and release; others end by themselves, or
+    their znodes are deleted.
     """
     world.checks += [Exclusion("lock"), NothingLeft(f"{LOCK_PATH}/")]
     holders = list(processes(world, 2, 3))

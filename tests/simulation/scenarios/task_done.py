@@ -1,6 +1,4 @@
-"""Queue.task_done: the number of refused calls is the number of surplus ones, and the counts agree at
-the end.
-"""
+"""Queue.task_done: exactly the surplus calls are rejected, and the counts agree at the end."""
 
 from __future__ import annotations
 
@@ -35,14 +33,16 @@ async def put_all(world: Simulation, process: SimProcess, items: int) -> None:
 
 
 async def worker(world: Simulation, process: SimProcess, dones: int) -> None:
-    """Get some items, and call task_done, for as many or not."""
+    """Make ``dones`` attempts to get an item, and call task_done after each, whether or not there was
+    an item.
+    """
     core = core_of(process)
     for _ in range(dones):
         if world.rng.random() < 0.7:
             await Run(core.get(b"", blocking=False))
         world.record("begun")
         due = await Run(core.task_done())
-        world.record("due" if due else "too many")
+        world.record("due" if due else "surplus")
         if world.rng.random() < 0.3:
             await Run(work(world))
 
@@ -64,20 +64,20 @@ def run(world: Simulation) -> None:
 
 
 def compare(world: Simulation, items: int) -> None:
-    """Calls that were killed or interrupted may have counted or not."""
+    """Check the counts. Calls that were killed or interrupted may or may not have counted."""
     events = world.history.events
-    begun, due, over = (len(events(name)) for name in ("begun", "due", "too many"))
+    begun, due, over = (len(events(name)) for name in ("begun", "due", "surplus"))
     puts, dones = (world.external_client(Exists(f"{PATH}/{name}")).version for name in ("puts", "dones"))
     unsure = begun - due - over
     if dones > puts and all(process.alive for process in world.processes.values()):
-        world.fail(f"{dones} are done of {puts}")
+        world.fail(f"task_done counted {dones} times for {puts} puts")
     if not max(0, items - begun) <= puts - dones <= max(0, items - due):
         if dones <= puts:
-            world.fail(f"{puts - dones} of {items} are not done, {due} were due of {begun}")
+            world.fail(f"{puts - dones} of {items} items are unfinished after {begun} calls, of which {due} were due")
     if not unsure and over != max(0, begun - items):
-        world.fail(f"{over} of {begun} calls were refused as surplus, but {items} items were put")
+        world.fail(f"{over} of {begun} calls were rejected as surplus, but {items} items were put")
     if due >= items and not events("joined"):
-        world.fail("all is done, but a joiner still waits")
+        world.fail("join still waits although all items are done")
 
 
-DONES = Scenario("dones", run)
+TASK_DONE = Scenario("task-done", run)

@@ -1,7 +1,7 @@
-"""RateLimiter: in no time span are more tokens used than allowed; and, without a fault, none is lost.
+"""RateLimiter: no span of time uses more tokens than allowed, and without a fault none is lost.
 
-When a token was used is only known from the begin and the end of its call: the tokens of all calls
-within a span were used in that span.
+When a token was used is known only to lie within its call, so a span counts the calls that lie
+entirely within it.
 """
 
 from __future__ import annotations
@@ -21,14 +21,16 @@ PROMPT_MS = 3_000
 
 
 class Rate(Check):
-    """Judges each time span that ends with a call; a task records ``asking`` and ``granted``."""
+    """Check each span of time that ends with a granted call; a task records ``asking`` and
+    ``granted``.
+    """
 
     def __init__(self, rate: float, burst: int) -> None:
         self.rate = rate
         self.burst = burst
         self.asked: dict[str, int] = {}
         self.used: list[tuple[int, int]] = []
-        """Begin and tokens of each call that was granted, in the order of their ends."""
+        """Start time and tokens of each granted call, in the order of completion."""
 
     def see(self, world: Simulation, record: Record) -> None:
         if record.event == "asking":
@@ -40,15 +42,14 @@ class Rate(Check):
     def _judge(self, world: Simulation) -> None:
         for begin in {begin for begin, _ in self.used}:
             used = sum(tokens for begun, tokens in self.used if begun >= begin)
-            # clocks have a resolution of milliseconds
-            allowed = self.burst + self.rate * (world.now_ms - begin + 1) / 1000
+            allowed = self.burst + self.rate * (world.now_ms - begin + 1) / 1000  # clocks count whole milliseconds
             if used > allowed + 1e-6:
                 span = f"from {begin} to {world.now_ms} ms"
-                world.fail(f"{used} tokens were used {span}, {allowed:.3f} may be")
+                world.fail(f"{used} tokens were used {span}, {allowed:.3f} are allowed")
 
 
 async def user(world: Simulation, process: SimProcess, rate: float, burst: int) -> None:
-    """Use tokens several times."""
+    """Acquire tokens a few times."""
     core = process.local(PATH, lambda: RateCore(PATH, rate, float(burst)))
     for _ in range(world.rng.randint(1, 5)):
         tokens = world.rng.randint(1, burst)
@@ -67,11 +68,12 @@ def run(world: Simulation) -> None:
         for _ in range(world.rng.randint(1, 2)):
             spawn(process, user(world, process, rate, burst))
     world.run()
-    asked = sum(record.tokens for record in world.history.events("asking"))  # a late caller may lose its tokens
+    # a call that times out may lose its tokens
+    asked = sum(record.tokens for record in world.history.events("asking"))
     longest_ms = max(0, asked - burst) / rate * 1000 + PROMPT_MS
     if not world.faults.injected and world.done_ms > longest_ms:
         world.fail(f"{asked} tokens took {world.done_ms} ms: some were lost")
     world.close()
 
 
-RATE = Scenario("rate", run)
+RATE = Scenario("token-bucket", run)

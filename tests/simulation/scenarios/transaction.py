@@ -1,7 +1,8 @@
-"""Two-phase commit: no site commits if another aborts, whichever process exits when; all learn the
-decision; nothing is left.
+"""Two-phase commit: no site commits if another aborts, whichever process is killed; all sites learn
+the decision, and nothing is left.
 
-A site that exited, or whose thread was ended by Ctrl-C, is started again when all is quiet.
+A site that was killed, or whose thread was ended by Ctrl-C, is started again when nothing else
+runs.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from simulation.engine.invariants import Check
 from simulation.engine.process import SimProcess
 from simulation.engine.simulation import Simulation
 from simulation.engine.transcript import Record
-from simulation.scenarios.common import OBSERVER, ROOT, Scenario, apart, spawn, work
+from simulation.scenarios.common import OBSERVER, ROOT, Scenario, separate_rng, spawn, work
 
 from distsync._protocols.steps import Wait
 from distsync._protocols.transactions.coordinator import TransactionCore
@@ -25,38 +26,40 @@ from distsync.errors import DeadlineError, OutcomeUnknownError, UsageError, Vote
 
 PATH = f"{ROOT}/transaction/t"
 
-#: Longer than any session, and than any pause.
+#: Longer than any session or pause.
 QUIET_S = 60.0
 
-#: Maximum number of waits before a site votes manually, or leaves.
+#: Maximum number of attempts to vote manually, and of pauses before a site leaves.
 SOME_TIMES = 6
 
-#: Number of restarts during which faults continue.
+#: Maximum number of restarts: faults may hit restarted sites again.
 ROUNDS = 12
 
 
 class Agreement(Check):
-    """All statements about one transaction agree, and are commit only if all sites voted for it."""
+    """Check that all records of a transaction have one outcome, and that it is commit only if all
+    sites voted so.
+    """
 
     def __init__(self, sites: tuple[str, ...]) -> None:
         self.sites = set(sites)
-        self.said: dict[str, str] = {}
+        self.outcomes: dict[str, str] = {}
         self.votes: dict[tuple[str, str], set[bool]] = {}
-        #: Sites for which a thread votes for commit manually, in the current transaction.
-        self.by_hand: set[str] = set()
+        #: Sites for which a thread votes manually for commit, in whichever transaction is current.
+        self.manual_voters: set[str] = set()
 
     def see(self, world: Simulation, record: Record) -> None:
         if record.event == "prepared":
             self.votes.setdefault((record.transaction, record.site), set()).add(record.commit)
         elif record.event == "votes" and record.commit:
-            self.by_hand.add(record.site)
+            self.manual_voters.add(record.site)
         elif record.event in ("did", "decided"):
-            before = self.said.setdefault(record.transaction, record.outcome)
+            before = self.outcomes.setdefault(record.transaction, record.outcome)
             if before != record.outcome:
                 world.fail(f"{record.task} {record.event} {record.outcome} where others {before}")
-            sites = self.sites - self.by_hand
+            sites = self.sites - self.manual_voters
             if record.outcome == COMMIT and not all(True in self._of(record.transaction, site) for site in sites):
-                world.fail(f"{record.transaction} is committed, and not all have voted so")
+                world.fail(f"{record.transaction} is committed, but not all sites voted so")
 
     def _of(self, transaction: str, site: str) -> set[bool]:
         return self.votes.get((transaction, site), set())
@@ -102,7 +105,9 @@ class ScenarioRun:
         world.record("decided", transaction=transaction, outcome=decision.outcome)
 
     async def serve(self, process: SimProcess, site: str, timeout: float | None, patient: bool = False) -> None:
-        """A site: take part in transactions until none comes in time, or (``patient``) forever."""
+        """Serve a site, one transaction after another, until none comes in time, or, if ``patient``,
+        forever.
+        """
         take_part = ParticipantCore(self.core(process), site).take_part
         do = partial(self.do, site)
         plan = ParticipantCallbacks(partial(self.prepare, site), partial(do, COMMIT), partial(do, ABORT))
@@ -123,14 +128,14 @@ class ScenarioRun:
         return commit, ""
 
     async def vote(self, process: SimProcess, site: str) -> None:
-        """Vote manually, as soon as there is a transaction."""
+        """Vote manually, as soon as there is something to vote on."""
         world, side = self.world, ParticipantCore(self.core(process), site)
         commit = world.rng.random() < 0.85
         world.record("votes", site=site, commit=commit)
         for _ in range(SOME_TIMES):
             await Run(work(world))
             try:
-                await Run(side.vote(commit, "by hand"))
+                await Run(side.vote(commit, "manual vote"))
                 return
             except VoteRefusedError:
                 return
@@ -138,10 +143,10 @@ class ScenarioRun:
                 continue
 
     async def leave(self, process: SimProcess, site: str) -> None:
-        """Leave, whatever another thread does, and return with the next transaction."""
+        """Leave while another thread serves the site, which returns with its next transaction."""
         for _ in range(self.world.rng.randint(1, SOME_TIMES)):
             await Run(work(self.world))
-        side, draws = ParticipantCore(self.core(process), site), apart(self.world, "leaves")
+        side, draws = ParticipantCore(self.core(process), site), separate_rng(self.world, "leaves")
         if draws.random() < 0.5:
             await Run(side.leave())
             return
@@ -159,8 +164,8 @@ class ScenarioRun:
             self.homes[site] = made[number % len(made)]
             serving = self.serve(self.homes[site], site, rng.choice((None, None, 5.0)), patient=True)
             spawn(self.homes[site], serving, name=site, daemon=True)
-        heads = [made[-1 - number % len(made)] for number in range(rng.choice((1, 1, 2)))]
-        for number, process in enumerate(heads):
+        coordinators = [made[-1 - number % len(made)] for number in range(rng.choice((1, 1, 2)))]
+        for number, process in enumerate(coordinators):
             spawn(process, self.coordinate(process, rng.randint(1, 2)), name=f"coordinator{number}")
         for play in {0: [self.vote], 1: [self.leave], 2: [self.vote, self.leave]}.get(world.seed % 6, []):
             site = rng.choice(self.terms.sites)
@@ -169,19 +174,19 @@ class ScenarioRun:
         world.process(OBSERVER)
         for _ in range(ROUNDS):
             if self.left():
-                self.start_again(heads)
+                self.restart(coordinators)
                 world.run()
         self.check_end()
         world.close()
 
     def left(self) -> list[str]:
-        """Return what is left of unfinished transactions."""
+        """Return the znodes of unfinished transactions."""
         return [path for path in self.world.leftovers() if path.startswith(f"{PATH}/t_")]
 
-    def start_again(self, heads: list[SimProcess]) -> None:
-        """Restart the stopped sites."""
+    def restart(self, coordinators: list[SimProcess]) -> None:
+        """Restart the coordinators and sites that stopped."""
         world = self.world
-        for process in heads:
+        for process in coordinators:
             if process.alive and process in self.begun:
                 again = self.decide(self.core(process), self.begun[process])
                 spawn(process, again, name=f"again{process.name}")
@@ -192,27 +197,27 @@ class ScenarioRun:
                 spawn(process, self.serve(process, site, QUIET_S), name=f"{site}again")
 
     def check_end(self) -> None:
-        """Check that each site that voted has carried out the decision, at least once, and once in
-        each process; nothing is left.
+        """Check that each site carried out the decision, once per process, and that no transaction is
+        left.
         """
         world, history = self.world, self.world.history
         if self.left():
             world.fail(f"znodes are left: {', '.join(self.left())}")
         done = [(record.transaction, record.site, record.process) for record in history.events("did")]
         if len(done) > len(set(done)):
-            world.fail(f"a process has done twice what was decided: {done}")
+            world.fail(f"a process carried out a decision twice: {done}")
         did = {(record.transaction, record.site) for record in history.events("did")}
         known = {record.transaction for record in history.events("did") + history.events("decided")}
         for transaction in sorted(known):
-            said = {record.outcome for record in history.events("did") if record.transaction == transaction}
+            outcomes = {record.outcome for record in history.events("did") if record.transaction == transaction}
             missing = [site for site in self.terms.sites if (transaction, site) not in did]
-            if COMMIT in said and missing:
-                world.fail(f"{transaction} is committed, and {missing} never did it")
+            if COMMIT in outcomes and missing:
+                world.fail(f"{transaction} is committed, but {missing} never carried it out")
         sure = not (world.interrupts or history.events("unknown"))
         for record in history.events("prepared"):
-            heard = (record.transaction, record.site) in did or record.transaction not in known
-            if sure and not heard and world.processes[record.process].alive:
-                world.fail(f"{record.site} has prepared {record.transaction}, and never heard what was decided")
+            learned = (record.transaction, record.site) in did or record.transaction not in known
+            if sure and not learned and world.processes[record.process].alive:
+                world.fail(f"{record.site} prepared {record.transaction}, but never learned the decision")
 
 
 TRANSACTION = Scenario("transaction", lambda world: ScenarioRun(world).run())

@@ -1,6 +1,6 @@
-"""Waits: a waiter for a state of a watched znode continues when it is there, and gets that state.
+"""Waits for a state of a watched znode: a waiter wakes when the state is there, and gets that state.
 
-The settings count up; now and then a thread writes unreadable data, and repairs them.
+The count increases. Now and then an external client writes unreadable data, and repairs it.
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ def has_more(seen: int, settings: ConfigSnapshot) -> bool:
 
 
 def truth(world: Simulation) -> int | None:
-    """Return the current state; None if it is unreadable."""
+    """Return the current count; None if the data is unreadable."""
     node = world.server.engine.tree.node(PATH)
     data = b"{}" if node is None else node.data or b"{}"
     return None if data == UNREADABLE else int(json.loads(data).get("count", 0))
 
 
 async def counter(world: Simulation, process: SimProcess, steps: int) -> None:
-    """Count up, however long it takes."""
+    """Try to count up ``steps`` times."""
     for _ in range(steps):
         try:
             await Run(core_of(process).change(lambda values: {"count": values.get("count", 0) + 1}))
@@ -71,7 +71,7 @@ async def counter(world: Simulation, process: SimProcess, steps: int) -> None:
 
 
 async def spoiler(world: Simulation) -> None:
-    """Write unreadable data, and after a while what was there before."""
+    """Write unreadable data, and restore the previous data after a while."""
     await Run(work(world))
     try:
         before = world.external_client(GetData(PATH))
@@ -84,7 +84,7 @@ async def spoiler(world: Simulation) -> None:
 
 
 async def waiter(world: Simulation, process: SimProcess) -> None:
-    """Wait for more, or for another state."""
+    """Wait for a higher count, or for any other state."""
     view = core_of(process).view
     for _ in range(world.rng.randint(1, 3)):
         timeout = maybe_timeout(world)
@@ -93,12 +93,12 @@ async def waiter(world: Simulation, process: SimProcess) -> None:
             if world.rng.random() < 0.5:
                 found = await Run(view.until(partial(has_more, seen)), timeout)
                 if found is not None and count_of(found) <= seen:
-                    world.fail(f"until more than {seen} has ended with {found}")
+                    world.fail(f"until more than {seen} returned {found}")
                 ended = found is not None
             else:
                 ended = await Run(view.next(), timeout)
             if not ended and timeout is None:
-                world.fail("a wait without a deadline has ended without anything")
+                world.fail("a wait without a deadline ended without a result")
         except CorruptNodeError:
             if not world.history.events("spoilt"):
                 raise
@@ -106,7 +106,7 @@ async def waiter(world: Simulation, process: SimProcess) -> None:
 
 
 class ListenerLog:
-    """What a listener got: one state after the other, beginning with the initial one."""
+    """The states reported to a listener: each must follow the previous one."""
 
     def __init__(self, world: Simulation) -> None:
         self.world = world
@@ -114,14 +114,14 @@ class ListenerLog:
 
     def __call__(self, before: ConfigSnapshot, now: ConfigSnapshot) -> None:
         if self.last is not None and before != self.last:
-            self.world.fail(f"got a change from {before}, but had {self.last}")
+            self.world.fail(f"notified of a change from {before} after {self.last}")
         if before == now:
-            self.world.fail(f"told of a change from {before} to {now}")
+            self.world.fail(f"notified of a change from {before} to {now}")
         self.last = now
 
 
-async def listen(process: SimProcess, told: ListenerLog) -> None:
-    await Run(core_of(process).view.add_listener(told))
+async def listen(process: SimProcess, log: ListenerLog) -> None:
+    await Run(core_of(process).view.add_listener(log))
 
 
 def play_settings(world: Simulation) -> None:
@@ -138,27 +138,27 @@ def play_settings(world: Simulation) -> None:
         spawn(outside, spoiler(world), name="spoiler")
     world.run()
     check_sleepers(world)
-    for process, told in listeners:
-        if process.alive and told.last is not None and count_of(told.last) != truth(world) and truth(world) is not None:
-            world.fail(f"{process.name} got {told.last} last, but the state is {truth(world)}")
+    for process, log in listeners:
+        if process.alive and log.last is not None and count_of(log.last) != truth(world) and truth(world) is not None:
+            world.fail(f"{process.name} was last notified of {log.last}, but the count is {truth(world)}")
     world.close()
 
 
 def check_sleepers(world: Simulation) -> None:
-    """Check that a thread that still waits has seen the current state."""
+    """Check that a process with a waiter has a current copy."""
     there = truth(world)
     for process in world.processes.values():
         waiting = [name for name in sleepers(world) if name == f"{process.name}/waiter"]
         view = core_of(process).view if waiting else None
         if view is not None and there is not None and not view.current:
-            world.fail(f"{process.name} sleeps, and its copy is old")
+            world.fail(f"{process.name} waits with an outdated copy")
 
 
 # Shares
 
 
 async def watcher(world: Simulation, process: SimProcess) -> None:
-    """Take part, and wait for changes of its shares."""
+    """Wait for changes of the process's shares."""
     core = partitioner.core_of(process)
     for _ in range(world.rng.randint(1, 4)):
         changed, losses = core.changed, [grant.loss for grant in core.held.values()]
@@ -170,7 +170,7 @@ async def watcher(world: Simulation, process: SimProcess) -> None:
             pass
         in_time = world.now_ms < until_ms
         if in_time and not changed.fired and not any(loss.fired for loss in losses) and not world.faults.injected:
-            world.fail("told of a change of the shares, and there was none")
+            world.fail("notified of a change of the shares without one")
 
 
 def play_shares(world: Simulation) -> None:
@@ -187,4 +187,4 @@ def run(world: Simulation) -> None:
         play_shares(world)
 
 
-WAITS = Scenario("waits", run)
+WATCH_WAITS = Scenario("watch-waits", run)

@@ -1,8 +1,8 @@
-"""A downgrading reader commits while its writer's znode is replaced by its own: it is refused if it
-lost the lock, and only then.
+"""A reader that also wrote commits while its writer's znode is exchanged for a reader's: the commit is
+refused if the lock was lost, and only then.
 
-Before the downgrading thread learns of the replacement, the committing thread may have seen that
-the old znode is gone.
+The committing thread may be notified that its znode is deleted before the thread that makes the
+exchange learns that it is done.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ async def sleep(seconds: float) -> None:
     await Wait(limit=seconds)
 
 
-async def there(path: str) -> bool:
+async def exists(path: str) -> bool:
     return await Exists(path) is not None
 
 
@@ -44,12 +44,14 @@ async def delete(path: str) -> None:
 
 
 class Reader:
-    """Writes, reads, releases the writer, and commits in between, or its ``child`` does."""
+    """A thread that writes, reads, releases the writer, and commits at the same time, or lets
+    ``child`` commit.
+    """
 
     def __init__(self, process: SimProcess, timeout: float | None, deleted: bool, child: SimProcess | None) -> None:
         self.process, self.timeout, self.deleted, self.child = process, timeout, deleted, child
         self.core = SharedCore(PATH)
-        self.told: object = None
+        self.outcome: object = None
         self.held = self.made = False
 
     async def work(self) -> None:
@@ -57,7 +59,7 @@ class Reader:
         await Run(core.writer.acquire("me", b"{}"))
         await Run(core.acquire("me", b"{}"))
         (share,) = core.shares
-        self.process.spawn(self.let_go(), name="writer")
+        self.process.spawn(self.release_writer(), name="writer")
         await Run(sleep(LATE_S / 2))
         if self.deleted:
             await Run(delete(share.grant.place.path))
@@ -66,7 +68,7 @@ class Reader:
         else:
             self.child.spawn(self.commit(replace(share.grant)), name="child")
             await Run(sleep(LATE_S))
-        self.held, self.made = core.reads("me"), await Run(there(TARGET))
+        self.held, self.made = core.reads("me"), await Run(exists(TARGET))
         await Run(sleep(2 * LATE_S))
         with suppress(LockLostError):
             await Run(core.release("me"))
@@ -76,11 +78,11 @@ class Reader:
         transaction.create(TARGET)
         try:
             await Run(transaction._commit(), self.timeout)
-            self.told = "done"
+            self.outcome = "done"
         except (DeadlineError, LockLostError) as error:
-            self.told = type(error)
+            self.outcome = type(error)
 
-    async def let_go(self) -> None:
+    async def release_writer(self) -> None:
         with suppress(LockLostError):
             await Run(self.core.writer.release("me"))
 
@@ -94,7 +96,9 @@ def played(
     deleted: bool = False,
     forked: bool = False,
 ) -> Reader:
-    """Return a schedule in which the thread that replaces the znode is stalled before this step."""
+    """Play a schedule in which the thread that makes the exchange is delayed before the function
+    ``slow``.
+    """
     step = getattr(downgrade, slow)
 
     async def late(*arguments: Any) -> Any:
@@ -112,26 +116,30 @@ def played(
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_downgrading_reader_that_holds_the_lock_is_not_refused(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+def test_commit_of_a_reader_that_still_holds_the_lock_succeeds_during_the_exchange(
+    monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
     reader = played(monkeypatch, "_hold_reader", seed)
-    assert (reader.told, reader.held, reader.made) == ("done", True, True)
+    assert (reader.outcome, reader.held, reader.made) == ("done", True, True)
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_reader_that_loses_the_lock_during_a_downgrade_is_refused(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
-    """The writer's znode is deleted before the replacement."""
+def test_commit_of_a_reader_that_lost_the_lock_before_the_exchange_is_refused(
+    monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """The writer's znode is deleted externally."""
     reader = played(monkeypatch, "_exchange", seed, deleted=True)
-    assert (reader.told, reader.held, reader.made) == (LockLostError, False, False)
+    assert (reader.outcome, reader.held, reader.made) == (LockLostError, False, False)
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_commit_without_time_to_wait_fails_and_changes_nothing(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+def test_commit_that_times_out_during_the_exchange_does_nothing(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     reader = played(monkeypatch, "_hold_reader", seed, timeout=LATE_S / 10)
-    assert (reader.told, reader.held, reader.made) == (DeadlineError, True, False)
+    assert (reader.outcome, reader.held, reader.made) == (DeadlineError, True, False)
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_child_forked_during_a_downgrade_is_refused(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
-    """It has a copy of the unfinished downgrade, which never ends."""
+def test_commit_of_a_child_forked_during_the_exchange_is_refused(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    """The child has a copy of the exchange in progress, which never ends there."""
     reader = played(monkeypatch, "_hold_reader", seed, forked=True)
-    assert (reader.told, reader.held, reader.made) == (LockLostError, True, False)
+    assert (reader.outcome, reader.held, reader.made) == (LockLostError, True, False)

@@ -1,4 +1,6 @@
-"""A znode created in a later session than its entry in the queue, which is still alive, is deleted."""
+"""A znode that is created in a later session than its queue entry, whose session lives on beside it,
+does not remain.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +26,10 @@ Body = Callable[[SimProcess], Coroutine[Any, Any, None]]
 
 
 @pytest.mark.parametrize(("name", "seed"), [("shared", 7003030), ("election", 7001381)])
-def test_znodes_of_recorded_schedules_do_not_stay(name: str, seed: int) -> None:
-    """The servers stop, one thread is stalled, and a leader fails that has just ended a session."""
+def test_schedule_with_a_znode_of_a_later_session_leaves_nothing(name: str, seed: int) -> None:
+    """The servers are unreachable, a thread gets no CPU time, and a leader fails that has just ended a
+    session.
+    """
     scenario = SCENARIOS[name]
     world = run_seed(scenario, seed, faults_of(scenario, seed))
     assert {placed.kind for placed in world.faults.injected} == {"outage", "stall", "ghost"}
@@ -35,8 +39,8 @@ async def sleep(seconds: float) -> None:
     await Wait(limit=seconds)
 
 
-async def read_on(process: SimProcess, is_released: bool = False) -> None:
-    """Downgrade in a thread of its own, which may be stalled."""
+async def downgrade(process: SimProcess, is_released: bool = False) -> None:
+    """Downgrade in a thread of its own, which a stall may hit."""
     core = SharedCore(shared_lock.PATH)
     await Run(core.writer.acquire("me", b"{}"))
     await Run(core.acquire("me", b"{}"))
@@ -50,9 +54,9 @@ async def read_on(process: SimProcess, is_released: bool = False) -> None:
         await Run(core.release("me"))
 
 
-async def read_no_more(process: SimProcess) -> None:
-    """Release while it is unknown whether the downgrade was executed."""
-    await read_on(process, is_released=True)
+async def downgrade_and_release(process: SimProcess) -> None:
+    """Release the reader while it is unknown whether the downgrade was made."""
+    await downgrade(process, is_released=True)
 
 
 async def release(core: SharedCore) -> None:
@@ -62,19 +66,23 @@ async def release(core: SharedCore) -> None:
 
 
 async def lead(process: SimProcess) -> None:
-    """Resign before the former session has ended."""
+    """Give up before the earlier session has ended."""
     core = election.core_of(process)
     if await Run(core.acquire("me", b"{}"), 8.0):
         await Run(core.release("me"))
 
 
 @pytest.mark.parametrize(
-    ("body", "path"), [(read_on, shared_lock.PATH), (read_no_more, shared_lock.PATH), (lead, election.PATH)]
+    ("body", "path"), [(downgrade, shared_lock.PATH), (downgrade_and_release, shared_lock.PATH), (lead, election.PATH)]
 )
 @pytest.mark.parametrize("doubt", ["", "lost_reply", "lost_request"])
 @pytest.mark.parametrize("step", range(13, 20))
-def test_session_ends_right_before_the_create(body: Body, path: str, doubt: str, step: int) -> None:
-    """One of the steps is the last one before the create, whose reply may be lost."""
+def test_znode_whose_session_ends_just_before_its_creation_does_not_remain(
+    body: Body, path: str, doubt: str, step: int
+) -> None:
+    """One of the steps is the last one before the request that creates the znode; its reply may not
+    arrive.
+    """
 
     async def work(process: SimProcess) -> None:
         with suppress(LockLostError):

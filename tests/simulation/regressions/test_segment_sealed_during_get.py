@@ -1,6 +1,4 @@
-"""A non-blocking get finds an item if there is one all the time, even if segments are filled and
-emptied just then.
-"""
+"""A non-blocking get finds an item if there always is one, even while segments are filled and emptied."""
 
 from __future__ import annotations
 
@@ -27,18 +25,18 @@ KINDS = (QueueCore, JoinableCore)
 
 
 class Scene:
-    """Two processes: one puts and gets, and the other one tries to get."""
+    """Two processes: one puts and gets, the other one tries to get."""
 
     def __init__(self, world: Simulation, kind: type[QueueCore]) -> None:
         self.world = world
         self.kind = kind
         self.busy, self.trying = world.process("busy"), world.process("trying")
-        self.told: list[bool] = []
+        self.results: list[bool] = []
 
     def core(self, process: SimProcess) -> Any:
         return process.local(PATH, lambda: self.kind(PATH, receipts(process)))
 
-    def held(self, number: int) -> int | None:
+    def item_count(self, number: int) -> int | None:
         """Return the number of items in a segment; None if it does not exist."""
         node = self.world.server.engine.tree.node(f"{ITEMS}/{number:010d}")
         return len(node.children) if node is not None else None
@@ -56,38 +54,38 @@ class Scene:
         return bool(claimed)
 
     async def begin(self) -> None:
-        """One item is in the second segment, which is the only one."""
-        while not self.held(1):
+        """Leave one item in the second segment, which is then the only one."""
+        while not self.item_count(1):
             await self.put()
-        while self.held(0):
+        while self.item_count(0):
             assert await self.get(self.busy)
         await self.put()
         assert await self.get(self.busy)
-        assert (self.held(0), self.held(1)) == (None, 1)
+        assert (self.item_count(0), self.item_count(1)) == (None, 1)
 
-    async def go_on(self) -> None:
-        """There is always at least one item, in the end in the third segment only."""
-        while not self.held(2):
+    async def continue_to_third_segment(self) -> None:
+        """Put into the third segment and empty the second; there always is at least one item."""
+        while not self.item_count(2):
             await self.put()
-        while self.held(1):
+        while self.item_count(1):
             assert await self.get(self.busy)
 
     async def attempt(self) -> None:
-        self.told.append(await self.get(self.trying))
+        self.results.append(await self.get(self.trying))
 
     def play(self, work: Coroutine[Any, Any, None]) -> None:
         task = self.busy.spawn(work)
         self.world.run(lambda: task.done)
 
 
-def knows_the_segments(task: Task) -> bool:
-    """Return whether the listing of segments is answered at this moment."""
+def is_listing_segments(task: Task) -> bool:
+    """Return whether the task is about to receive the list of segments."""
     asked = task.at.requests if isinstance(task.at, Together) else (task.at,)
     return task.has_work() and any(isinstance(request, Children) and request.path == ITEMS for request in asked)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_non_blocking_get_looks_into_a_segment_that_was_just_started(
+def test_non_blocking_get_looks_into_a_segment_begun_during_the_call(
     kind: type[QueueCore], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fifo, "SEGMENT", SEGMENT)
@@ -96,12 +94,12 @@ def test_non_blocking_get_looks_into_a_segment_that_was_just_started(
             scene = Scene(world, kind)
             scene.play(scene.begin())
             tries = scene.trying.spawn(scene.attempt())
-            world.run(lambda: knows_the_segments(tries))  # noqa: B023
-            tries.stall()  # its thread is stalled for a moment
-            scene.play(scene.go_on())
+            world.run(lambda: is_listing_segments(tries))  # noqa: B023
+            tries.stall()  # the thread gets no CPU time for a while
+            scene.play(scene.continue_to_third_segment())
             tries.unstall()
             world.run()
-            assert scene.told == [True], seed
+            assert scene.results == [True], seed
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -119,4 +117,4 @@ def test_get_ends_if_the_segment_after_a_sealed_one_was_deleted(
         scene.play(scene.attempt())
         scene.play(scene.put())
         scene.play(scene.attempt())
-    assert scene.told == ([True, False, True] if emptied else [True, True])
+    assert scene.results == ([True, False, True] if emptied else [True, True])
