@@ -198,7 +198,10 @@ def test_forked_child_does_not_inherit_a_cached_lock(client: Client) -> None:
     read, write = os.pipe()
     pid = os.fork()
     if pid == 0:
-        os.write(write, b"cached" if lock._fast_path is not None and lock._fast_path.acquire_from_cache([]) else b"not cached")
+        os.write(
+            write,
+            b"cached" if lock._fast_path is not None and lock._fast_path.acquire_from_cache([]) else b"not cached",
+        )
         os._exit(0)
     os.waitpid(pid, 0)
     assert os.read(read, 100) == b"not cached"
