@@ -277,7 +277,7 @@ HALVES = {
     "no threads": ("monkey.patch_all(thread=False)", "threading"),
     "no queues": ("monkey.patch_all(queue=False)", "queue"),
     "no select": ("monkey.patch_all(select=False)", "select"),
-    "too late": ("import distsync._client.client; monkey.patch_all()", "imported already"),
+    "too late": ("import distsync._client.client; monkey.patch_all()", "after distsync was imported"),
 }
 
 

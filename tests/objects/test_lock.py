@@ -1,4 +1,4 @@
-"""Lock shared by threads, clients and processes; CPython's own tests would pass with a lock that excludes nobody."""
+"""Lock shared by threads, clients and processes; CPython's own tests would pass with a lock that does not exclude."""
 
 from __future__ import annotations
 

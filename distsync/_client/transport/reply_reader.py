@@ -213,7 +213,7 @@ class CallerReadsReplies(kazoo.ConnectionHandler):  # type: ignore[misc]
         if self.reader.acquire(blocking=False):
             return True
         self._is_away, self._away_until = True, monotonic() + CALLER_READ_WINDOW_S
-        # The last reader may have checked _is_away before it was set, and then wakes nobody.
+        # The last reader may have checked _is_away before it was set, and then does not wake the connection thread.
         return self.reader.acquire(blocking=False)
 
     def _has_undelivered(self) -> bool:

@@ -191,7 +191,7 @@ class ConditionCore:
             if not chosen:
                 break
             try:
-                await self.receipts.commit(*self._name_suffixes(state, chosen))
+                await self.receipts.commit(*self._mark_operations(state, chosen))
             except NoNodeError:
                 continue
             except BadVersionError:
@@ -209,7 +209,7 @@ class ConditionCore:
         nodes = await read_all(*(Exists(f"{self.waiters}/{name}") for name in names))
         return [name for name, stat in zip(names, nodes, strict=True) if isinstance(stat, Stat) and stat.version > 0]
 
-    def _name_suffixes(self, state: ConditionState, chosen: list[str]) -> list[SetData]:
+    def _mark_operations(self, state: ConditionState, chosen: list[str]) -> list[SetData]:
         marks = [SetData(f"{self.waiters}/{name}", b"", 0) for name in chosen]
         return [SetData(self.path, state.data(chosen), state.version), *marks]
 
@@ -221,7 +221,7 @@ class ConditionCore:
         successors = state.waiting[: len(state.orphans)]
         if place.name in successors:
             try:
-                await self.receipts.commit(*self._name_suffixes(state, successors))
+                await self.receipts.commit(*self._mark_operations(state, successors))
             except (BadVersionError, NoNodeError):
                 return
             except OutcomeUnknownError as unknown:
@@ -240,7 +240,7 @@ class ConditionCore:
             if not successors or not (listed or confirming):  # without a waiter, the next notify uses it
                 return
             try:
-                await self.receipts.commit(*self._name_suffixes(state, successors))
+                await self.receipts.commit(*self._mark_operations(state, successors))
                 return
             except (BadVersionError, NoNodeError):
                 continue

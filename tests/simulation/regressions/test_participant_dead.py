@@ -1,4 +1,4 @@
-"""Nobody waits for a site that was killed before its vote, however late it looks."""
+"""No client waits for a site that was killed before its vote, however late the client looks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An interrupted release of a lost lock takes it from nobody."""
+"""An interrupted release of a lost lock does not take it from its new holder."""
 
 from __future__ import annotations
 

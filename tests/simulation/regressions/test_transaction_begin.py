@@ -1,6 +1,4 @@
-"""However the begin of a transaction fails, it leaves none open: no site waits for a decision that
-nobody makes.
-"""
+"""However the begin of a transaction fails, it leaves none open for which a site would wait in vain."""
 
 from __future__ import annotations
 

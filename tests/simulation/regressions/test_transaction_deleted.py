@@ -129,7 +129,7 @@ class Sabotage:
 
 @pytest.mark.parametrize("decided_by", [COORDINATOR, PEERS])
 @pytest.mark.parametrize("what", WHOLE + PARTS)
-def test_external_deletion_blocks_nobody_and_leads_to_no_contradiction(what: str, decided_by: str) -> None:
+def test_external_deletion_blocks_no_process_and_leads_to_no_contradiction(what: str, decided_by: str) -> None:
     struck = 0
     for seed in MOMENTS:
         sabotage = Sabotage(seed, decided_by, what)
