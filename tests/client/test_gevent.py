@@ -159,6 +159,7 @@ def run():
         rounds += 1
         gevent.sleep(0)
 
+Event(name="e").is_set()  # connects: the first call of a process may take longer than its timeout
 gevent.spawn(run)
 for wait in (Event(name="e").wait, empty, lambda timeout: Lock(name="l").acquire(timeout=timeout)):
     for timeout in (0, 10 * UNIT):
