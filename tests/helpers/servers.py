@@ -120,7 +120,7 @@ class ServerProcess:
     def _up(self) -> bool:
         assert self.process is not None
         if self.process.poll() is not None:
-            raise AssertionError(f"{self.name} server ended with {self.process.returncode}")
+            raise AssertionError(f"{self.name} server exited with {self.process.returncode}")
         return self.ready()
 
     def _signal(self, number: signal.Signals) -> None:

@@ -62,10 +62,13 @@ def test_import_loads_few_modules_beyond_those_of_kazoo(imports: str, tmp_path: 
 
 @pytest.mark.slow("compares durations")
 def test_import_takes_little_longer_than_that_of_kazoo(tmp_path: Path) -> None:
-    def fastest(imports: str) -> float:
-        return min(float(answer(TIMED.format(imports=imports), tmp_path)) for _ in range(RUNS))
+    def processor_time(imports: str) -> float:
+        return float(answer(TIMED.format(imports=imports), tmp_path))
 
-    assert fastest(ALL) <= (1 + MORE_TIME) * fastest("import kazoo.client")
+    # In turns, so that other work on the machine slows both.
+    pairs = [(processor_time(ALL), processor_time("import kazoo.client")) for _ in range(RUNS)]
+    faces, kazoo = map(min, zip(*pairs, strict=True))
+    assert faces <= (1 + MORE_TIME) * kazoo
 
 
 @pytest.mark.parametrize(
