@@ -109,7 +109,7 @@ class Ownable(SharedObject):
             server can be reached.
         """
         grant = self._grant() if self._is_used else None
-        return grant is not None and not grant.loss.fired and self.client.is_proven(grant.place.session_id)
+        return grant is not None and not grant.loss.fired and self.client.is_proven(grant.entry.session_id)
 
     @property
     def fencing_token(self) -> FencingToken:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from distsync._protocols.retries import INTERRUPTED, read_all
-from distsync._protocols.steps import Children, Connected, Create, Delete, GetData, Node, Together
+from distsync._protocols.steps import Children, Connected, Create, Delete, GetData, Node, Pipeline
 from distsync.errors import CorruptNodeError, NodeExistsError, NoNodeError
 
 #: Size of a chunk in bytes, and of the largest payload that is not split. It leaves room for the
@@ -48,7 +48,7 @@ async def split(folder: str, group: str, payload: bytes) -> bytes:
 async def _create(parts: Sequence[tuple[str, bytes]]) -> None:
     """Create the chunks. Their names are unique, so those that exist already are ours."""
     while True:
-        answers = await Together(*(Create(path, data) for path, data in parts))
+        answers = await Pipeline(*(Create(path, data) for path, data in parts))
         if not any(isinstance(answer, INTERRUPTED) for answer in answers):
             break
         await Connected()

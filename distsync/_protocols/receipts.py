@@ -36,12 +36,12 @@ from distsync._protocols.steps import (
     GetData,
     Guid,
     Multi,
+    Pipeline,
     Protocol,
-    Proven,
+    SessionAlive,
     Request,
     SetData,
     Sync,
-    Together,
 )
 from distsync.errors import DeadlineError, NoNodeError, NotEmptyError, OutcomeUnknownError, ZnodeError
 
@@ -130,7 +130,7 @@ class Receipts:
                     raise Abandoned
                 multi = Multi((*operations, SetData(receipt.path, nonce), *_in_session(receipt, operations)))
                 in_flight = in_doubt = True
-                answer, *rest = await Together(multi, *reads)
+                answer, *rest = await Pipeline(multi, *reads)
                 in_flight = False
                 if isinstance(answer, tuple):
                     count = len(operations)
@@ -193,7 +193,7 @@ class Receipts:
             Multi((*operations, SetData(receipt.path, b"", version + place)))
             for place, operations in enumerate(transactions)
         ]
-        answers = await Together(*multis)
+        answers = await Pipeline(*multis)
         outcomes = [
             CommitOutcome(answer[:-1], (), receipt.session_id)
             for answer in takewhile(lambda answer: isinstance(answer, tuple), answers)
@@ -227,7 +227,7 @@ class Receipts:
         while True:
             await Connected()
             path = f"{self.directory}/r_{await Guid()}"
-            created, alive = await Together(Create(path, container=True), Create(f"{path}/alive", ephemeral=True))
+            created, alive = await Pipeline(Create(path, container=True), Create(f"{path}/alive", ephemeral=True))
             if isinstance(alive, Created) and alive.stat is not None:
                 await AtClose(partial(discard, path))
                 return Receipt(path, alive.stat.ephemeral_owner)
@@ -273,7 +273,7 @@ async def _session_of(receipt: Receipt, operations: Sequence[Operation], results
         for operation, result in zip_longest(operations, results)
         if isinstance(operation, Create) and operation.ephemeral and (result or not operation.sequence)
     ]
-    if not paths or await Proven(receipt.session_id):
+    if not paths or await SessionAlive(receipt.session_id):
         return receipt.session_id
     stat = await read(Exists(paths[0]))
     return stat.ephemeral_owner if stat is not None and stat.czxid == zxid else receipt.session_id

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-from distsync._protocols.steps import Background, Children, Connected, Create, Delete, Request, Sync, Together
+from distsync._protocols.steps import Background, Children, Connected, Create, Delete, Pipeline, Request, Sync
 from distsync.errors import (
     DeadlineError,
     DisconnectedError,
@@ -44,7 +44,7 @@ def parent_of(path: str) -> str:
 
 
 def raise_first(answers: tuple[Any, ...]) -> None:
-    """Raise the first exception among the results of a Together, if any."""
+    """Raise the first exception among the results of a Pipeline, if any."""
     for answer in answers:
         if isinstance(answer, BaseException):
             raise answer
@@ -65,7 +65,7 @@ async def read_all(*requests: Request[Any]) -> tuple[Any, ...]:
     NoNodeError is returned, not raised.
     """
     while True:
-        answers = await Together(*requests)
+        answers = await Pipeline(*requests)
         if not any(isinstance(answer, INTERRUPTED) for answer in answers):
             for answer in answers:
                 if isinstance(answer, DistsyncError) and not isinstance(answer, NoNodeError):
@@ -167,7 +167,7 @@ async def cancel_pending_create(directory: str, guid: str) -> None:
     """
     while True:
         await Connected()
-        _, listing = await Together(Sync(directory), Children(directory))
+        _, listing = await Pipeline(Sync(directory), Children(directory))
         if isinstance(listing, INTERRUPTED):
             continue
         if isinstance(listing, DistsyncError):

@@ -61,9 +61,9 @@ from distsync._protocols.steps import (
     Guid,
     Listing,
     Node,
+    Pipeline,
     SetData,
     Sync,
-    Together,
     Wait,
     WakeReason,
     Watch,
@@ -184,14 +184,14 @@ class Waiter:
     """One call of wait.
 
     Attributes:
-        place: Its contender.
+        entry: Its contender.
         view: The state that it read last.
         seen: All contenders that were seen in its generation.
         refused: The generation that was broken when it was read, if any.
         acted: Generation and members for which it ran the action.
     """
 
-    place: QueueEntry
+    entry: QueueEntry
     view: BarrierSnapshot | None = None
     seen: set[str] = field(default_factory=set)
     refused: BarrierGeneration | None = None
@@ -202,7 +202,7 @@ class Waiter:
 
         Raise BrokenBarrierError if we have not passed, because another client deleted the znode.
         """
-        index = turn.index_of(self.place.name)
+        index = turn.index_of(self.entry.name)
         if index is None:
             raise BrokenBarrierError
         return index
@@ -212,18 +212,18 @@ class Waiter:
 
         Raise BrokenBarrierError if the barrier is broken.
         """
-        if view.turn.broken or self.place.name not in view.names:
+        if view.turn.broken or self.entry.name not in view.names:
             self.refused = view.turn
             raise BrokenBarrierError
         if self.view is not None and self.view.turn.generation != view.turn.generation:
             self.seen.clear()  # they were enqueued before a reset
         group = set(view.names[:parties])
         self.view = view
-        if self.place.name in group:
+        if self.entry.name in group:
             if self.seen - group - {*view.turn.left}:
                 return None
             self.seen |= group
-        return view.names.index(self.place.name)
+        return view.names.index(self.entry.name)
 
 
 class BarrierCore:
@@ -286,7 +286,7 @@ class BarrierCore:
             if not self.agreed:
                 await self._agree()
             find_granted = partial(self._passed, self.generation)
-            place, answers = await enqueue(
+            entry, answers = await enqueue(
                 self.path, LOCK, contender_data, *reads, parents=self._parents, find_granted=find_granted, cancel=cancel
             )
         except DeadlineError:  # not for a generation after a reset, which does not count on us
@@ -296,7 +296,7 @@ class BarrierCore:
             if on_cancel_leave and guids:
                 await self._leave_before_end(guids[-1])
             raise
-        party = Waiter(place)
+        party = Waiter(entry)
         try:
             return await self._wait_for_release(party, answers, watch, action)
         except BaseException as error:
@@ -304,7 +304,7 @@ class BarrierCore:
             has_left = False
             try:
                 has_left = (
-                    on_cancel_leave and not isinstance(error, Exception) and await self._leave_before_end(place.name)
+                    on_cancel_leave and not isinstance(error, Exception) and await self._leave_before_end(entry.name)
                 )
             finally:
                 if not has_left:
@@ -366,19 +366,19 @@ class BarrierCore:
             return None
         session_id = (await Connected()).session_id
         passed = chain.from_iterable(turn.passed)
-        place = next((QueueEntry(directory, name, 0, session_id) for name in passed if guid in name), None)
-        if place is None and turn.generation - known > turn.kept:
+        entry = next((QueueEntry(directory, name, 0, session_id) for name in passed if guid in name), None)
+        if entry is None and turn.generation - known > turn.kept:
             raise BrokenBarrierError
-        return place
+        return entry
 
     async def _wait_for_release(
         self, party: Waiter, answers: Any, watch: Watch, action: Callable[[], Any] | None
     ) -> int:
-        view = self._view(party.place, answers)
+        view = self._view(party.entry, answers)
         while True:
             if view is None:
                 watch = Watch()
-                view = await self._read_state(party.place, watch)
+                view = await self._read_state(party.entry, watch)
             if not view.present:
                 return party.index_in(view.turn)
             ahead = party.note(view, self.parties)
@@ -398,7 +398,7 @@ class BarrierCore:
         """
         return await Wait(watch, limit=(await Connected()).timeout_ms / 2000)
 
-    def _view(self, place: QueueEntry, answers: tuple[Any, ...]) -> BarrierSnapshot | None:
+    def _view(self, entry: QueueEntry, answers: tuple[Any, ...]) -> BarrierSnapshot | None:
         """Interpret the replies.
 
         Return None if the connection was lost or the data changed in between.
@@ -414,7 +414,7 @@ class BarrierCore:
         if listing.stat.version != node.stat.version:
             return None
         turn, waiting = self._turn(node).with_reset_marks(listing.names)
-        present = any(contender.name == place.name for contender in waiting)
+        present = any(contender.name == entry.name for contender in waiting)
         return BarrierSnapshot([contender.name for contender in waiting if turn.includes(contender)], present, turn)
 
     def _turn(self, node: Node) -> BarrierGeneration:
@@ -425,11 +425,11 @@ class BarrierCore:
         self.generation = max(self.generation, turn.generation)
         return turn
 
-    async def _read_state(self, place: QueueEntry, watch: Watch) -> BarrierSnapshot:
+    async def _read_state(self, entry: QueueEntry, watch: Watch) -> BarrierSnapshot:
         while True:
-            view = self._view(place, await read_consistent(place, Children(self.path), GetData(self.path, watch)))
+            view = self._view(entry, await read_consistent(entry, Children(self.path), GetData(self.path, watch)))
             # A missing znode means that we have passed only if our session did not end.
-            if view is not None and (view.present or (await Connected()).session_id == place.session_id):
+            if view is not None and (view.present or (await Connected()).session_id == entry.session_id):
                 return view
 
     async def _open(self, party: Waiter, view: BarrierSnapshot, action: Callable[[], Any] | None) -> bool:
@@ -458,14 +458,14 @@ class BarrierCore:
         The reason is our deadline, or a missing party.
         """
         while True:
-            view = await self._read_state(party.place, Watch())
+            view = await self._read_state(party.entry, Watch())
             if not view.present:
                 return party.index_in(view.turn)
             party.note(view, self.parties)
             broken = replace(view.turn, broken=True)
             try:
                 breaking = SetData(self.path, broken.data(), view.turn.version)
-                await self.receipts.commit(breaking, Delete(party.place.path))
+                await self.receipts.commit(breaking, Delete(party.entry.path))
             except (BadVersionError, NoNodeError):
                 continue
             raise BrokenBarrierError
@@ -476,22 +476,22 @@ class BarrierCore:
         A party that gave up breaks the barrier wherever it was in the queue, as it would with a
         connection. An interrupted one does so only if it was to pass with this generation.
         """
-        view, place = None, party.place
+        view, entry = None, party.entry
         limit = None if timed_out else self.parties
         with suppress(SessionLostError):  # the barrier was deleted
             while view is None:
-                view = self._view(place, await read_all(Children(self.path), GetData(self.path)))
+                view = self._view(entry, await read_all(Children(self.path), GetData(self.path)))
         if view is None:
             return
         if not view.present:
-            passed = view.turn.index_of(place.name) is not None
-            for seen in () if passed or place.name in view.turn.left else (party.view, view):
-                if seen is not None and place.name in self._counting(seen, place)[:limit]:
+            passed = view.turn.index_of(entry.name) is not None
+            for seen in () if passed or entry.name in view.turn.left else (party.view, view):
+                if seen is not None and entry.name in self._counting(seen, entry)[:limit]:
                     await self._break(seen.turn)
         else:
-            if place.name in view.names[:limit]:
+            if entry.name in view.names[:limit]:
                 await self._break(party.refused or view.turn)
-            await delete_guaranteed(place.path)
+            await delete_guaranteed(entry.path)
 
     async def _break_after_lost_reply(self, guid: str) -> None:
         """Leave like _leave_and_break, if it is unknown whether our contender was enqueued.
@@ -500,7 +500,7 @@ class BarrierCore:
         """
         while True:
             await Connected()
-            _, listing, node = await Together(Sync(self.path), Children(self.path), GetData(self.path))
+            _, listing, node = await Pipeline(Sync(self.path), Children(self.path), GetData(self.path))
             if isinstance(listing, INTERRUPTED) or isinstance(node, INTERRUPTED):
                 continue
             if not isinstance(listing, Listing) or not isinstance(node, Node):
@@ -516,9 +516,9 @@ class BarrierCore:
             await delete_guaranteed(f"{self.path}/{mine.name}")
             return
 
-    def _counting(self, snapshot: BarrierSnapshot, place: QueueEntry) -> list[str]:
-        """Return the contenders that count, in queue order, given that ``place`` is enqueued."""
-        waiting = in_order({*snapshot.names, place.name})
+    def _counting(self, snapshot: BarrierSnapshot, entry: QueueEntry) -> list[str]:
+        """Return the contenders that count, in queue order, given that ``entry`` is enqueued."""
+        waiting = in_order({*snapshot.names, entry.name})
         return [each.name for each in waiting if snapshot.turn.includes(each)]
 
     async def _break(self, turn: BarrierGeneration | None, creates: bool = False) -> None:

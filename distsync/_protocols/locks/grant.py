@@ -39,19 +39,19 @@ class Grant:
     """A lock or permit that this process holds or caches.
 
     Attributes:
-        place: The contender that holds it.
+        entry: The contender that holds it.
         loss: Fires when it is lost.
         owner: The thread or task that acquired it.
         revoke_requested: Fires when another client requests revocation, if ``watched``.
         watched: Whether revocation requests are watched for.
         cache: State of the cache, or None if it is not cached after its release.
         downgrading: Signal while a SharedLock replaces the writer's znode by a reader's; fires when
-            ``place`` is updated. Otherwise None.
+            ``entry`` is updated. Otherwise None.
         handed_over: Whether a thread of this process handed it to another one.
         ended: Whether its holder has begun to delete the znode.
     """
 
-    place: wait_queue.QueueEntry
+    entry: wait_queue.QueueEntry
     loss: Loss = field(default_factory=Loss)
     owner: object = None
     revoke_requested: Signal = field(default_factory=Signal)
@@ -63,7 +63,7 @@ class Grant:
 
     @property
     def token(self) -> int:
-        return self.place.token
+        return self.entry.token
 
     @property
     def may_be_kept(self) -> bool:
@@ -79,10 +79,10 @@ class Grant:
             self.cache.over.fire()
 
 
-async def hold(place: wait_queue.QueueEntry, owner: object = None) -> Grant:
-    """Hold what ``place`` was granted, and keep its lease alive."""
-    grant = Grant(place, owner=owner)
-    await Hold(place.path, place.session_id, grant.loss)
+async def hold(entry: wait_queue.QueueEntry, owner: object = None) -> Grant:
+    """Hold what ``entry`` was granted, and keep its lease alive."""
+    grant = Grant(entry, owner=owner)
+    await Hold(entry.path, entry.session_id, grant.loss)
     return grant
 
 

@@ -22,7 +22,7 @@ from distsync._protocols import wait_queue
 from distsync._protocols.locks.cache_revocation import is_occupied, watch_for_contenders
 from distsync._protocols.locks.grant import CacheState, Grant, hold
 from distsync._protocols.retries import delete_own, delete_until_session_ends
-from distsync._protocols.steps import ZNODE_DELETED, Background, Proven, Signal, StopHolding, Wait, WakeReason
+from distsync._protocols.steps import ZNODE_DELETED, Background, SessionAlive, Signal, StopHolding, Wait, WakeReason
 from distsync.errors import DeadlineError, LockLostError, NotHeldError
 
 __all__ = ["MAX_LOCAL_HANDOVERS", "Grant", "LockSnapshot", "LockCore", "LocalWaiter", "hold"]
@@ -197,21 +197,21 @@ class LockCore:
         cached = self.cached
         # A lock cached here is free, but only a proven session shows that it is still cached here:
         # a process that was suspended may have lost it without knowing.
-        if cached is not None and cached.may_be_kept and await Proven(cached.place.session_id):
+        if cached is not None and cached.may_be_kept and await SessionAlive(cached.entry.session_id):
             return False
         return await self.occupied()
 
     async def _contend(self, owner: object, contender_data: bytes, linger: float = 0.0) -> bool:
-        place = await wait_queue.acquire(self.path, self.name_suffix, contender_data, self.rule)
-        if place is None:
+        entry = await wait_queue.acquire(self.path, self.name_suffix, contender_data, self.rule)
+        if entry is None:
             return False
         try:
-            grant = await hold(place)
-            if linger and place.is_sole_contender:
+            grant = await hold(entry)
+            if linger and entry.is_sole_contender:
                 grant.cache = CacheState(linger)
                 await Background(watch_for_contenders(grant, grant.cache, lambda: self.evict(grant)))
         except BaseException:
-            await Background(delete_until_session_ends(place.path, place.session_id))
+            await Background(delete_until_session_ends(entry.path, entry.session_id))
             raise
         self.local_handovers = 0
         grant.loss.subscribe(self._wake_all_local_waiters)
@@ -279,8 +279,8 @@ class LockCore:
         grant = self.cached
         if grant is None:
             return False
-        proven = await Proven(grant.place.session_id)
-        if self.cached is grant and not (proven and self.acquire_from_cache(owner)):
+        session_alive = await SessionAlive(grant.entry.session_id)
+        if self.cached is grant and not (session_alive and self.acquire_from_cache(owner)):
             await self.evict(grant)
         return self.grant is grant and self.owner is owner
 
@@ -295,7 +295,7 @@ class LockCore:
                 self._start_next_contender()
                 grant.end()
                 await StopHolding(grant.loss)
-                await delete_until_session_ends(grant.place.path, grant.place.session_id)
+                await delete_until_session_ends(grant.entry.path, grant.entry.session_id)
             except BaseException:  # no other reference to the grant is left
                 await Background(self._delete_node(grant))
                 raise
@@ -417,16 +417,20 @@ class LockCore:
         if grant is None:
             raise NotHeldError(f"cannot release {self.path}: it is not held by this process")
         try:
-            proven = await Proven(grant.place.session_id)
+            session_alive = await SessionAlive(grant.entry.session_id)
         except BaseException:
             await self._release_in_background(grant)
             raise
         self._apply_losses()
         self._raise_if_lost(owner)
-        if proven and self.grant is grant and ((linger and self.release_to_cache()) or self._hand_to_local_waiter()):
+        if (
+            session_alive
+            and self.grant is grant
+            and ((linger and self.release_to_cache()) or self._hand_to_local_waiter())
+        ):
             return
-        if not await self._release_node(grant) or not proven:
-            raise LockLostError(self.path, grant.loss.reason or (ZNODE_DELETED if proven else "lease ran out"))
+        if not await self._release_node(grant) or not session_alive:
+            raise LockLostError(self.path, grant.loss.reason or (ZNODE_DELETED if session_alive else "lease ran out"))
 
     async def force_release(self, grant: Grant | None, owner: object) -> None:
         """Release ``grant`` after a call of ``owner`` was interrupted at an unknown point."""
@@ -512,9 +516,9 @@ class LockCore:
         try:
             grant.end()
             await StopHolding(grant.loss)
-            return await delete_own(grant.place.path, grant.place.session_id)
+            return await delete_own(grant.entry.path, grant.entry.session_id)
         except BaseException:
-            await Background(delete_until_session_ends(grant.place.path, grant.place.session_id))
+            await Background(delete_until_session_ends(grant.entry.path, grant.entry.session_id))
             raise
 
     def _raise_if_lost(self, owner: object) -> None:

@@ -28,9 +28,9 @@ from distsync._protocols.steps import (
     GetData,
     Listing,
     Node,
+    Pipeline,
     SetData,
     Sync,
-    Together,
     Wait,
     WakeReason,
     Watch,
@@ -146,7 +146,7 @@ async def _write(asked: dict[str, Node], marker: object) -> None:
         writes = [
             SetData(path, revoke_request(path, node.data, marker), node.stat.version) for path, node in asked.items()
         ]
-        answers = await Together(*writes)
+        answers = await Pipeline(*writes)
         _raise_refusal(answers, NoNodeError, BadVersionError)
         again = [path for path, answer in zip(asked, answers, strict=True) if isinstance(answer, RETRYABLE_ERRORS)]
         nodes = await read_all(*map(GetData, again)) if again else ()
@@ -159,12 +159,12 @@ async def still_held(paths: Sequence[str], include_downgraded: bool = False) -> 
 
     With ``include_downgraded``, also wait for the znodes of readers that replaced a writer's.
     """
-    for place, path in enumerate(paths):
+    for entry, path in enumerate(paths):
         try:
             while await _still_exists(path):
                 pass
         except DeadlineError:
-            return paths[place:]
+            return paths[entry:]
     try:
         successors = await _successor_nodes(paths) if include_downgraded else ()
     except DeadlineError:
@@ -227,7 +227,7 @@ async def _delete_all(requests: Sequence[Delete]) -> bool:
     existed, rest = False, list(requests)
     while rest:
         await Connected()
-        answers = await Together(*rest)
+        answers = await Pipeline(*rest)
         existed = existed or not all(isinstance(answer, NoNodeError) for answer in answers)
         _raise_refusal(answers, NoNodeError)
         rest = [request for request, answer in zip(rest, answers, strict=True) if isinstance(answer, INTERRUPTED)]

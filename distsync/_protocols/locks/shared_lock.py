@@ -33,7 +33,7 @@ from distsync._protocols.state.watch_cache import WatchCache
 from distsync._protocols.steps import (
     ZNODE_DELETED,
     Background,
-    Proven,
+    SessionAlive,
     Signal,
     StopHolding,
     Wait,
@@ -161,7 +161,7 @@ class SharedCore:
                 await self._read_under_writer(owner, without_cache_flag(contender_data), self.writer.grant)
                 return True
             share = self._open_share()
-            if share is not None and await Proven(share.grant.place.session_id) and share is self._open_share():
+            if share is not None and await SessionAlive(share.grant.entry.session_id) and share is self._open_share():
                 self._join(share, owner)
                 return True
             if self.cached is not None:
@@ -239,17 +239,17 @@ class SharedCore:
 
     async def _contend(self, owner: object, contender_data: bytes, linger: float) -> bool:
         """Enqueue and wait ("Obtaining a read lock", steps 1 to 6)."""
-        place = await wait_queue.acquire(self.path, self.name_suffixes.read, contender_data, wait_queue.shared)
-        if place is None:
+        entry = await wait_queue.acquire(self.path, self.name_suffixes.read, contender_data, wait_queue.shared)
+        if entry is None:
             return False
         try:
-            grant = await hold(place, owner)
+            grant = await hold(entry, owner)
             share = ReadGrant(grant, {owner: 1}, contender_data)
             if linger:
                 grant.cache = CacheState(linger)
                 await Background(watch_for_contenders(grant, grant.cache, lambda: self.evict(share), reads=True))
         except BaseException:
-            await Background(delete_until_session_ends(place.path, place.session_id))
+            await Background(delete_until_session_ends(entry.path, entry.session_id))
             raise
         self._add_share(share)
         return True
@@ -259,7 +259,7 @@ class SharedCore:
 
         Its loss is reported to the reader and to the writer.
         """
-        grant = await hold(writing.place, owner)
+        grant = await hold(writing.entry, owner)
         self._add_share(ReadGrant(grant, {owner: 1}, contender_data, writing, inside=True))
 
     def _add_share(self, share: ReadGrant) -> None:
@@ -302,20 +302,22 @@ class SharedCore:
             share.owners[owner] -= 1
             return
         try:
-            proven = await Proven(share.grant.place.session_id)
+            session_alive = await SessionAlive(share.grant.entry.session_id)
         except BaseException:
             await Background(self._leave(share, owner))
             raise
         share = self._claim(owner)
         try:
-            if linger and proven and self._release_to_cache(share, owner):
+            if linger and session_alive and self._release_to_cache(share, owner):
                 return
             existed = not self._remove_reader(share, owner) or await self._delete_node(share)
         except BaseException:
             await Background(self._leave(share, owner))
             raise
-        if not existed or not proven:
-            raise LockLostError(self.path, share.grant.loss.reason or (ZNODE_DELETED if proven else "lease ran out"))
+        if not existed or not session_alive:
+            raise LockLostError(
+                self.path, share.grant.loss.reason or (ZNODE_DELETED if session_alive else "lease ran out")
+            )
 
     def _claim(self, owner: object) -> ReadGrant:
         """Return the contender by which ``owner`` reads.
@@ -411,14 +413,14 @@ class SharedCore:
         share = self.cached
         if share is None:
             return True
-        place = share.grant.place
+        entry = share.grant.entry
         try:
             self.cached, share.over = None, True
             share.grant.end()
             await StopHolding(share.grant.loss)
-            return await try_delete_own(place.path, place.session_id)
+            return await try_delete_own(entry.path, entry.session_id)
         except BaseException:
-            await Background(delete_until_session_ends(place.path, place.session_id))
+            await Background(delete_until_session_ends(entry.path, entry.session_id))
             raise
 
     def _remove_reader(self, share: ReadGrant, owner: object) -> bool:
@@ -436,16 +438,16 @@ class SharedCore:
         The znode of a writer, or of a downgrade in progress, is left to be deleted by that. Return
         False if the lock was lost.
         """
-        place, not_ours = share.grant.place, share.inside or share.downgrading
+        entry, not_ours = share.grant.entry, share.inside or share.downgrading
         try:
             share.grant.end()
             await StopHolding(share.grant.loss)
             if not_ours:
                 return not share.grant.loss.fired
-            return await delete_own(place.path, place.session_id)
+            return await delete_own(entry.path, entry.session_id)
         except BaseException:
             if not not_ours:
-                await Background(delete_until_session_ends(place.path, place.session_id))
+                await Background(delete_until_session_ends(entry.path, entry.session_id))
             raise
 
     # ---- downgrade

@@ -34,10 +34,10 @@ from distsync._protocols.steps import (
     GetData,
     Multi,
     Node,
+    Pipeline,
     SessionInfo,
     SetData,
     Signal,
-    Together,
     Wait,
     Watch,
 )
@@ -90,7 +90,7 @@ class Caller:
         """
         alive = f"{self.folder}/alive"
         while self._session_id != session.session_id:
-            made, _ = await Together(Create(alive, ephemeral=True), Delete(f"{self.folder}/doubt"))
+            made, _ = await Pipeline(Create(alive, ephemeral=True), Delete(f"{self.folder}/doubt"))
             if isinstance(made, INTERRUPTED):
                 session = await Connected()
             elif isinstance(made, NodeExistsError):
@@ -100,7 +100,7 @@ class Caller:
                 elif stat is not None and not stat.ephemeral_owner:  # another process is removing us
                     raise NoNodeError(alive)
                 else:  # of our previous session, which ends soon
-                    await Together(Delete(alive))
+                    await Pipeline(Delete(alive))
             elif isinstance(made, BaseException):
                 raise made
             else:
@@ -114,7 +114,7 @@ class Caller:
             await self._announce(await Connected())
             watch = Watch()
             deletes = (Multi(tuple(map(Delete, self._read))),) if self._read else ()
-            *deleted, listing = await Together(*deletes, Children(self.answers, watch))
+            *deleted, listing = await Pipeline(*deletes, Children(self.answers, watch))
             if isinstance(listing, INTERRUPTED):
                 continue
             if isinstance(listing, BaseException):

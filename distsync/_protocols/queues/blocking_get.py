@@ -92,13 +92,13 @@ async def take(
 
 async def _take_in_turn(source: TakeSource[Taken], directory: str, contender_data: bytes) -> Taken | None:
     while (taken := await source.attempt()) is None:
-        place, (listing,) = await enqueue(directory, LOCK, contender_data, Children(directory))
+        entry, (listing,) = await enqueue(directory, LOCK, contender_data, Children(directory))
         done = Signal()
         try:
-            await Background(_leave_when(done, place))
-            state = await wait_for_turn(place, listing)
+            await Background(_leave_when(done, entry))
+            state = await wait_for_turn(entry, listing)
             if state is QueueState.HELD:
-                taken = await _first(source, place)
+                taken = await _first(source, entry)
         except SessionLostError:
             continue
         finally:
@@ -108,15 +108,15 @@ async def _take_in_turn(source: TakeSource[Taken], directory: str, contender_dat
     return taken
 
 
-async def _leave_when(finished: Signal, place: QueueEntry) -> None:
-    """Delete ``place`` when ``finished`` fires. Started before anything is taken, because nothing may
+async def _leave_when(finished: Signal, entry: QueueEntry) -> None:
+    """Delete ``entry`` when ``finished`` fires. Started before anything is taken, because nothing may
     be awaited afterwards.
     """
     await Wait(finished)
-    await delete_until_session_ends(place.path, place.session_id)
+    await delete_until_session_ends(entry.path, entry.session_id)
 
 
-async def _first(source: TakeSource[Taken], place: QueueEntry) -> Taken | None:
+async def _first(source: TakeSource[Taken], entry: QueueEntry) -> Taken | None:
     """Wait, as the first in the queue, for an item. Return None at the deadline.
 
     Raises SessionLostError if the entry has ended with its session, so that another waiter is the
@@ -126,7 +126,7 @@ async def _first(source: TakeSource[Taken], place: QueueEntry) -> Taken | None:
         watch = Watch()
         nothing = await source.arm(watch)
         # a watch armed in a new session would wake a waiter that is no longer in the queue
-        await check_session(place)
+        await check_session(entry)
         if nothing and await Wait(watch, limit=source.poll_interval) is WakeReason.DEADLINE:
             return None
         taken = await source.attempt()

@@ -38,7 +38,7 @@ from distsync._protocols.steps import (
     Guid,
     Hold,
     Node,
-    Proven,
+    SessionAlive,
     Request,
     SetData,
     Wait,
@@ -222,7 +222,7 @@ class JoinableCore(AckQueue):
         """Return whether there is an item claimed ahead that is provably ours."""
         while self.ahead:
             first = self.ahead[0]
-            ours = not first.loss.fired and await Proven(first.session_id)
+            ours = not first.loss.fired and await SessionAlive(first.session_id)
             if self.ahead and self.ahead[0] is first:
                 if ours:
                     return True

@@ -39,7 +39,7 @@ from distsync._protocols.steps import (
     GetData,
     Listing,
     Node,
-    Proven,
+    SessionAlive,
     SetData,
     StopHolding,
     Sync,
@@ -108,61 +108,61 @@ class SemaphoreCore:
         while True:
             try:
                 reads = (Children(self.path), GetData(self.path))
-                place, answers = await wait_queue.enqueue(
+                entry, answers = await wait_queue.enqueue(
                     self.path, wait_queue.LOCK, contender_data, *reads, parents=self.parents
                 )
             except DeadlineError:
                 return None
             admitted: bool | None = None
             try:
-                admitted = await self.enter(place, contender_data, answers, blocking)
+                admitted = await self.enter(entry, contender_data, answers, blocking)
                 if admitted:
-                    return await self.granted(place, owner)
+                    return await self.granted(entry, owner)
             except SessionLostError:
                 continue
             except BaseException as error:
-                await Background(self._abandon_wait(place, max_permits))
+                await Background(self._abandon_wait(entry, max_permits))
                 if isinstance(error, DeadlineError):
                     return None
                 raise
             if admitted is False:
-                await self._abandon_wait(place, max_permits)
+                await self._abandon_wait(entry, max_permits)
                 return None
 
-    async def _abandon_wait(self, place: wait_queue.QueueEntry, max_permits: int | None) -> None:
+    async def _abandon_wait(self, entry: wait_queue.QueueEntry, max_permits: int | None) -> None:
         """Delete our contender."""
         try:
             if max_permits is None:
-                await delete_own(place.path, place.session_id)
+                await delete_own(entry.path, entry.session_id)
             else:
-                await self._leave_bounded(place.path, max_permits)
+                await self._leave_bounded(entry.path, max_permits)
         except (OverReleaseError, SessionLostError):
             pass
         except (DeadlineError, OutcomeUnknownError):
-            await Background(delete_until_session_ends(place.path, place.session_id))
+            await Background(delete_until_session_ends(entry.path, entry.session_id))
 
     async def enter(
-        self, place: wait_queue.QueueEntry, contender_data: bytes, answers: tuple[Any, ...], blocking: bool
+        self, entry: wait_queue.QueueEntry, contender_data: bytes, answers: tuple[Any, ...], blocking: bool
     ) -> bool | None:
         """Wait until our contender is admitted.
 
         Return True if it was, and our session is proven alive. Return False at the deadline, or if
         ``blocking`` is False and no permit is free. Return None if our znode was deleted.
         """
-        lease = Lease(self, place, contender_data)
+        lease = Lease(self, entry, contender_data)
         lease.poll_interval = (await Connected()).timeout_ms / 2000
         view = lease.view(answers) or await lease.read()
         while True:
             if not blocking and view.ahead is not None and len(view.ahead) >= view.limit:
                 return False
             admitted = await capacity_wait.admit(lease, view)
-            if not admitted or await Proven(lease.place.session_id):
+            if not admitted or await SessionAlive(lease.entry.session_id):
                 return admitted
             view = await lease.read()
 
-    async def granted(self, place: wait_queue.QueueEntry, owner: object) -> Grant:
+    async def granted(self, entry: wait_queue.QueueEntry, owner: object) -> Grant:
         """Hold a permit by an admitted contender."""
-        grant = await hold(place, owner)
+        grant = await hold(entry, owner)
         self.grants.append(grant)
         return grant
 
@@ -238,7 +238,7 @@ class SemaphoreCore:
         await self._delete_lease(grant, None)
 
     async def _delete_lease(self, grant: Grant, max_permits: int | None) -> bool:
-        path, session_id = grant.place.path, grant.place.session_id
+        path, session_id = grant.entry.path, grant.entry.session_id
         try:
             await StopHolding(grant.loss)
             existed = await (
@@ -251,7 +251,7 @@ class SemaphoreCore:
             await Background(delete_until_session_ends(path, session_id))
             return not grant.loss.fired
         except BaseException:
-            await Background(delete_until_session_ends(grant.place.path, grant.place.session_id))
+            await Background(delete_until_session_ends(grant.entry.path, grant.entry.session_id))
             raise
 
     async def _leave_bounded(self, path: str, max_permits: int) -> bool:
@@ -298,7 +298,7 @@ class SemaphoreCore:
 
     async def _add(self, count: int, max_permits: int | None, returned: list[Grant]) -> None:
         """Add permits, unless too many would be free together with those that are ``returned``."""
-        returning = {grant.place.name for grant in returned}
+        returning = {grant.entry.name for grant in returned}
         sync: tuple[Sync, ...] = ()
         while True:
             *_, listing, node = await read_all(*sync, Children(self.path), GetData(self.path))
@@ -332,9 +332,9 @@ class SemaphoreCore:
 class Lease:
     """Contender of a semaphore, as a CapacityQueue to wait in."""
 
-    def __init__(self, core: SemaphoreCore, place: wait_queue.QueueEntry, contender_data: bytes) -> None:
+    def __init__(self, core: SemaphoreCore, entry: wait_queue.QueueEntry, contender_data: bytes) -> None:
         self.core = core
-        self.place = place
+        self.entry = entry
         self.contender_data = contender_data
         self.poll_interval = 60.0
 
@@ -348,8 +348,8 @@ class Lease:
                 raise answer
         if not isinstance(listing, Listing) or not isinstance(node, Node):
             return None
-        ahead = wait_queue.predecessors(listing.names, self.place.name)
-        paths = None if ahead is None else tuple(f"{self.place.directory}/{contender.name}" for contender in ahead)
+        ahead = wait_queue.predecessors(listing.names, self.entry.name)
+        paths = None if ahead is None else tuple(f"{self.entry.directory}/{contender.name}" for contender in ahead)
         return capacity_wait.QueueSnapshot(paths, self.core.limit(node))
 
     async def read(self) -> capacity_wait.QueueSnapshot:
@@ -360,20 +360,20 @@ class Lease:
 
     async def _see(self, watch: Watch | None) -> capacity_wait.QueueSnapshot:
         self.poll_interval = (await Connected()).timeout_ms / 2000
-        path = self.place.directory
+        path = self.entry.directory
         while True:
-            view = self.view(await wait_queue.read_consistent(self.place, Children(path, watch), GetData(path, watch)))
+            view = self.view(await wait_queue.read_consistent(self.entry, Children(path, watch), GetData(path, watch)))
             if view is not None:
                 return view
 
     def check_session(self) -> Awaitable[None]:
-        return wait_queue.check_session(self.place)
+        return wait_queue.check_session(self.entry)
 
     def is_admitted(self, node: Node) -> bool:
         return node.stat.version > 0
 
     async def mark_admitted(self) -> None:
         try:
-            await SetData(self.place.path, self.contender_data)
+            await SetData(self.entry.path, self.contender_data)
         except (NoNodeError, *INTERRUPTED):
             return

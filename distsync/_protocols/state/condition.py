@@ -101,11 +101,11 @@ class ConditionCore:
         await ensure(self.path, b"[]")
         await ensure(directory, container=True)
 
-    async def enlist(self, contender_data: bytes, places: list[QueueEntry]) -> None:
-        """Enqueue a waiter, and append its entry to ``places``. Later notifications count it."""
-        places.append((await enqueue(self.waiters, LOCK, contender_data, parents=self._parents)).place)
+    async def enlist(self, contender_data: bytes, entries: list[QueueEntry]) -> None:
+        """Enqueue a waiter, and append its entry to ``entries``. Later notifications count it."""
+        entries.append((await enqueue(self.waiters, LOCK, contender_data, parents=self._parents)).entry)
 
-    async def wait(self, place: QueueEntry) -> bool:
+    async def wait(self, entry: QueueEntry) -> bool:
         """Wait for a notification. Return False at the deadline.
 
         Also returns True if the session has ended, because a notification may have been missed: the
@@ -113,40 +113,40 @@ class ConditionCore:
         """
         try:
             while True:
-                node, watch = await self._read_state(place)
+                node, watch = await self._read_state(entry)
                 if node is None or node.stat.version > 0:
                     return True
                 patience = (await Connected()).timeout_ms / 2000
                 woke = await Wait(watch, limit=patience)
                 if woke is WakeReason.DEADLINE:
-                    return not await self._resign(place)
+                    return not await self._resign(entry)
                 if woke is WakeReason.LIMIT:
-                    await self._replace_lost_receivers(place)
+                    await self._replace_lost_receivers(entry)
         except SessionLostError:
             return True
         except BaseException as error:
-            await Background(self.abandon_wait(place))
+            await Background(self.abandon_wait(entry))
             if isinstance(error, DeadlineError):
                 return False
             raise
 
-    async def _read_state(self, place: QueueEntry) -> tuple[Node | None, Watch]:
+    async def _read_state(self, entry: QueueEntry) -> tuple[Node | None, Watch]:
         """Return our znode and a watch on it; None if it has ended with its session."""
-        while (await Connected()).session_id == place.session_id:
+        while (await Connected()).session_id == entry.session_id:
             watch = Watch()
             try:
-                return await GetData(place.path, watch), watch
+                return await GetData(entry.path, watch), watch
             except NoNodeError:
                 break
             except INTERRUPTED:
                 continue
         return None, Watch()
 
-    async def _resign(self, place: QueueEntry) -> bool:
+    async def _resign(self, entry: QueueEntry) -> bool:
         """Leave the queue. Return False if we were notified first."""
-        while (await Connected()).session_id == place.session_id:
+        while (await Connected()).session_id == entry.session_id:
             try:
-                await Delete(place.path, 0)
+                await Delete(entry.path, 0)
                 return True
             except (BadVersionError, NoNodeError):
                 return False
@@ -213,13 +213,13 @@ class ConditionCore:
         marks = [SetData(f"{self.waiters}/{name}", b"", 0) for name in chosen]
         return [SetData(self.path, state.data(chosen), state.version), *marks]
 
-    async def _replace_lost_receivers(self, place: QueueEntry) -> None:
+    async def _replace_lost_receivers(self, entry: QueueEntry) -> None:
         """Notify the first waiters in place of receivers that are gone, if we are one of these
         waiters.
         """
         state = await self._state()
         successors = state.waiting[: len(state.orphans)]
-        if place.name in successors:
+        if entry.name in successors:
             try:
                 await self.receipts.commit(*self._mark_operations(state, successors))
             except (BadVersionError, NoNodeError):
@@ -227,15 +227,15 @@ class ConditionCore:
             except OutcomeUnknownError as unknown:
                 raise_deadline(unknown)
 
-    async def abandon_wait(self, place: QueueEntry, confirming: bool = False) -> None:
+    async def abandon_wait(self, entry: QueueEntry, confirming: bool = False) -> None:
         """Delete our znode. If we were notified, pass the notification on to the first waiter.
 
         With ``confirming``, we had a notification, which may have been removed from the list
         already.
         """
-        await delete_until_session_ends(place.path, place.session_id)
+        await delete_until_session_ends(entry.path, entry.session_id)
         while (state := await self._seen()) is not None:
-            listed = place.name in state.orphans
+            listed = entry.name in state.orphans
             successors = state.waiting[: len(state.orphans) + (confirming and not listed)]
             if not successors or not (listed or confirming):  # without a waiter, the next notify uses it
                 return
@@ -245,28 +245,28 @@ class ConditionCore:
             except (BadVersionError, NoNodeError):
                 continue
 
-    async def confirm(self, place: QueueEntry) -> None:
+    async def confirm(self, entry: QueueEntry) -> None:
         """Delete our znode and its mark after the lock was re-acquired. If interrupted, pass the
         notification on.
         """
         asked: list[None] = []
         try:
-            await self._confirm(place, asked)
+            await self._confirm(entry, asked)
         except BaseException:
-            await Background(self.abandon_wait(place, bool(asked)))
+            await Background(self.abandon_wait(entry, bool(asked)))
             raise
 
-    async def _confirm(self, place: QueueEntry, asked: list[None]) -> None:
-        while (await Connected()).session_id == place.session_id:
+    async def _confirm(self, entry: QueueEntry, asked: list[None]) -> None:
+        while (await Connected()).session_id == entry.session_id:
             state = await self._state()
-            if place.name not in state.signalled:
-                await delete_own(place.path, place.session_id)
+            if entry.name not in state.signalled:
+                await delete_own(entry.path, entry.session_id)
                 return
-            kept = [name for name in (*state.signalled, *state.orphans) if name != place.name]
+            kept = [name for name in (*state.signalled, *state.orphans) if name != entry.name]
             try:
                 forget = SetData(self.path, json.dumps(kept).encode(), state.version)
                 asked.append(None)
-                await Multi((forget, Delete(place.path)))
+                await Multi((forget, Delete(entry.path)))
                 return
             except (BadVersionError, NoNodeError, *INTERRUPTED):
                 continue

@@ -32,9 +32,9 @@ from distsync._protocols.steps import (
     Create,
     Created,
     Listing,
+    Pipeline,
     Signal,
     StopHolding,
-    Together,
     Wait,
     WakeReason,
     Watch,
@@ -228,7 +228,7 @@ class PartitionerCore:
         del self.held[share]
         self._notify()
         await StopHolding(grant.loss)
-        await delete_own(grant.place.path, grant.place.session_id)
+        await delete_own(grant.entry.path, grant.entry.session_id)
         self.claims.forget()
 
     async def _take(self, member: str, wanted: int, contender_data: bytes, callbacks: Callbacks) -> bool:
@@ -246,7 +246,7 @@ class PartitionerCore:
             for share in free
         ]
         self._untidy = True
-        *answers, listing = await Together(*claims, Children(self.claims.path))
+        *answers, listing = await Pipeline(*claims, Children(self.claims.path))
         self.claims.forget()
         for share, answer in zip(free, answers, strict=True):
             if isinstance(answer, NoNodeError):
@@ -254,25 +254,25 @@ class PartitionerCore:
             elif isinstance(answer, Created) and answer.stat is not None and isinstance(listing, Listing):
                 name = answer.path.rpartition("/")[2]
                 if wait_queue.predecessors([each for each in listing.names if share_of(each) == share], name) == []:
-                    place = wait_queue.QueueEntry(
+                    entry = wait_queue.QueueEntry(
                         self.claims.path, name, answer.stat.czxid, answer.stat.ephemeral_owner
                     )
-                    await self._hold(share, place, callbacks)
+                    await self._hold(share, entry, callbacks)
             elif isinstance(answer, DistsyncError) and not isinstance(answer, INTERRUPTED):
                 raise answer
         return True
 
     async def _clear_up(self, member: str) -> None:
         """Delete claims of ours that came too late, or whose reply was lost."""
-        held = {grant.place.name for grant in self.held.values()}
+        held = {grant.entry.name for grant in self.held.values()}
         for name in sorted(await self.claims.get(sync=True)):
             if f";{member}-" in name and name not in held:
                 await delete_until_session_ends(f"{self.claims.path}/{name}", (await Connected()).session_id)
                 self.claims.forget()
         self._untidy = False
 
-    async def _hold(self, share: str, place: wait_queue.QueueEntry, callbacks: Callbacks) -> None:
-        grant = await hold(place)
+    async def _hold(self, share: str, entry: wait_queue.QueueEntry, callbacks: Callbacks) -> None:
+        grant = await hold(entry)
         if not grant.loss.fired:
             self.held[share] = grant
             self._notify()

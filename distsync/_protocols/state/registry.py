@@ -150,7 +150,7 @@ class RegistryCore:
         self, name: str, data: bytes, persistent: bool, before: OwnedEntry | None, replaces: bool
     ) -> CommitOutcome | None:
         path = f"{self.path}/{name}"
-        create = Create(path, data, ephemeral=not persistent, after=True)
+        create = Create(path, data, ephemeral=not persistent, own_cleanup=True)
         operations: list[Operation] = [create]
         while True:
             try:

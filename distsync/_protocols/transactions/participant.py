@@ -121,7 +121,7 @@ class ParticipantCore:
                 return True
             try:
                 # it stays until `leave`, even if this call fails
-                here = Create(self.path, contender_data, ephemeral=True, after=True)
+                here = Create(self.path, contender_data, ephemeral=True, own_cleanup=True)
                 await Multi((Check(self.core.path, version), here, await self._announce(record.current)))
                 return True
             except BadVersionError:

@@ -11,7 +11,7 @@ from simulation.engine.simulation import Simulation
 
 from distsync._protocols.locks import cross_process as cross_process_locks
 from distsync._protocols.locks.lock import LockCore
-from distsync._protocols.steps import Sync, Together, Wait
+from distsync._protocols.steps import Pipeline, Sync, Wait
 
 PATH = "/distsync/lock/l"
 
@@ -27,7 +27,7 @@ async def hold(process: SimProcess, core: LockCore) -> None:
     """Hold the lock while another thread tries to acquire it in the outage, then release it."""
     owner = object()
     assert await Run(cross_process_locks.acquire(core, owner, b""))
-    await Together(Sync())
+    await Pipeline(Sync())
     process.spawn(attempt(core), name="attempt")
     await Run(sleep(0.5))
     await Run(cross_process_locks.release(core, owner))

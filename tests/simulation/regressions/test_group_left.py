@@ -11,7 +11,7 @@ from simulation.engine.process import SimProcess
 from simulation.engine.simulation import Simulation
 from simulation.scenarios.group import PATH, core_of
 
-from distsync._protocols.steps import Connected, Create, Sync, Together, Wait
+from distsync._protocols.steps import Connected, Create, Pipeline, Sync, Wait
 
 REQUESTS = 15
 POLLS = 300
@@ -69,7 +69,7 @@ async def join_when_connected(process: SimProcess) -> None:
 
 async def leave_in_the_next_session(process: SimProcess) -> bool:
     core, before = core_of(process), process.session.session_id
-    await Together(Sync())
+    await Pipeline(Sync())
     (name,) = core.joined
     await Connected()
     await Run(core.leave(name))

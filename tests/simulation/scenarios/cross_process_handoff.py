@@ -59,8 +59,8 @@ async def holder(world: Simulation, process: SimProcess, releasers: list[SimProc
         grant = core.grant
         if grant is None:
             continue
-        place = grant.place
-        world.record("granted", what="lock", session_id=place.session_id, token=place.token, loss=grant.loss)
+        entry = grant.entry
+        world.record("granted", what="lock", session_id=entry.session_id, token=entry.token, loss=grant.loss)
         await Run(work(world))
         world.record("released", what="lock")
         releaser = world.rng.choice([releaser for releaser in releasers if releaser.alive])

@@ -52,8 +52,8 @@ async def locker(world: Simulation, process: SimProcess) -> None:
             continue
         grant = core.grant
         if grant is not None:
-            place = grant.place
-            world.record("granted", what="lock", session_id=place.session_id, token=place.token, loss=grant.loss)
+            entry = grant.entry
+            world.record("granted", what="lock", session_id=entry.session_id, token=entry.token, loss=grant.loss)
         try:
             await Run(work(world))
         finally:
