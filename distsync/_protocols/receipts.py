@@ -38,8 +38,8 @@ from distsync._protocols.steps import (
     Multi,
     Pipeline,
     Protocol,
-    SessionAlive,
     Request,
+    SessionAlive,
     SetData,
     Sync,
 )
