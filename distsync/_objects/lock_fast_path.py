@@ -80,5 +80,5 @@ class CachedLockFastPath:
             until = lease.proven_at + lease.timeout * VALID_FRACTION
             if core.grant is not grant or core.unreported_losses or lease.session_id != self.session_id:
                 return False
-            before.append((grant, core.owner, 1, (), core.taken))
+            before.append((grant, core.owner, 1, (), core.acquire_count))
             return lease_now() < until and core.release_to_cache()

@@ -13,7 +13,7 @@ from distsync._objects.lock_fast_path import CachedLockFastPath
 from distsync._objects.revocation import Revocable
 from distsync._objects.validation import validate_layout, validate_timeout
 from distsync._protocols import wait_queue
-from distsync._protocols.locks.cache_revocation import ANSWER_S, holders_and_waiters
+from distsync._protocols.locks.cache_revocation import QUERY_TIMEOUT_S, holders_and_waiters
 from distsync._protocols.locks.lock import Grant, LockCore, LockSnapshot
 from distsync.errors import ConfigurationError, DistsyncError, LockLostError, MismatchError, NotHeldError
 
@@ -89,7 +89,7 @@ class LockBase(Revocable):
 
     def _acquire(self, timeout: float | None, blocking: bool) -> bool:
         core, linger = self._core, self.linger
-        brief = timeout is not None and timeout < ANSWER_S
+        brief = timeout is not None and timeout < QUERY_TIMEOUT_S
         work = core.acquire(current_owner(), describe(linger), blocking, linger=linger, is_short_wait=brief)
         acquired: bool = self._run(work, timeout)
         if acquired:
@@ -100,8 +100,8 @@ class LockBase(Revocable):
 
     def _still_valid(self) -> Callable[[], bool]:
         core = self._core
-        grant, taken = core.grant, core.taken
-        return lambda: core.grant is grant and core.taken == taken
+        grant, acquire_count = core.grant, core.acquire_count
+        return lambda: core.grant is grant and core.acquire_count == acquire_count
 
     def _holders_and_waiters(self) -> list[Contender]:
         """Return holder and waiters, without a process that merely caches the lock."""

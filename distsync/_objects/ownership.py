@@ -93,8 +93,8 @@ class Ownable(SharedObject):
         ``path`` is given because ``self.path`` would start a new default client if the grant's was
         closed.
         """
-        kept = grant.cache is not None and grant.cache.idle
-        if self._on_lost is not None and not kept:
+        only_cached = grant.cache is not None and grant.cache.idle
+        if self._on_lost is not None and not only_cached:
             self._on_lost(LockLostError(path, grant.loss.reason))
 
     @property

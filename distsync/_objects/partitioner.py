@@ -273,7 +273,7 @@ class Partitioner(SharedObject):
             remaining = None if deadline is None else deadline - wait_clock()
             if result or (remaining is not None and remaining <= 0):
                 return result
-            self._run(core.next(changed), remaining)
+            self._run(core.wait_for_change(changed), remaining)
 
     def __repr__(self) -> str:
         return (

@@ -16,7 +16,7 @@ from distsync._objects.validation import validate_timeout
 from distsync._pickle import at_home
 from distsync._protocols import wait_queue
 from distsync._protocols.locks import revocation
-from distsync._protocols.locks.cache_revocation import ANSWER_S, holders_and_waiters
+from distsync._protocols.locks.cache_revocation import QUERY_TIMEOUT_S, holders_and_waiters
 from distsync._protocols.locks.lock import Grant
 from distsync._protocols.locks.shared_lock import NodeNames, ReadSnapshot, SharedCore, WriterCore
 from distsync.errors import DistsyncError, LockLostError, MismatchError
@@ -324,7 +324,7 @@ class SharedReader(_LockView):
             before.append(core.reading(owner))
             if core.deepen(owner):
                 return True
-            brief = seconds is not None and seconds < ANSWER_S
+            brief = seconds is not None and seconds < QUERY_TIMEOUT_S
             linger = self.linger
             acquired: bool = self._run(core.acquire(owner, describe(linger), blocking, brief, linger=linger), seconds)
             if acquired:

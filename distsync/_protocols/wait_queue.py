@@ -333,7 +333,7 @@ async def find(directory: str, guid: str) -> QueueEntry | None:
 async def check_session(entry: QueueEntry) -> None:
     """Raise SessionLostError if the session of ``entry`` has ended.
 
-    Call this after arming a watch: the watch then belongs to that session, or has fired.
+    Call this after setting a watch: the watch then belongs to that session, or has fired.
     """
     if (await Connected()).session_id != entry.session_id:
         raise SessionLostError(f"the wait in {entry.directory}")

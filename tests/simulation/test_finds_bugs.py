@@ -109,7 +109,7 @@ async def one_too_many(core: SemaphoreCore) -> int:
 
 
 async def single_read(core: QueueCore, maxsize: int) -> str | None:
-    path = await core.next(maxsize)
+    path = await core.next_path(maxsize)
     if path is None and await core.is_shutdown():
         raise ShutDown
     return path
@@ -127,7 +127,7 @@ async def single_read(core: QueueCore, maxsize: int) -> str | None:
         ("pool-sweep", scenarios_pool, "sweep", always(None), "is dead, but these znodes remain"),
         ("watch-waits", WatchCache, "until", WatchCache.get, "until more than|unexpected"),
         ("cross-process-handoff", cross_process_locks, "_delete_holder", always(True), "asleep|2 hold"),
-        ("shutdown-bulk", QueueCore, "next_or_shutdown", single_read, "ShutDown was raised although"),
+        ("shutdown-bulk", QueueCore, "next_path_or_shutdown", single_read, "ShutDown was raised although"),
         ("external-deletes", Segments, "_is_whole", always(False), "does not come to rest|asleep"),
         ("external-deletes", TransactionCore, "ended", always(Decision("x", ABORT)), "was reported as|a query for"),
     ],

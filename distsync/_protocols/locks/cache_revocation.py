@@ -65,7 +65,7 @@ from distsync.errors import (
 #: Seconds to wait for the reply to a query, which takes two round trips and one or two thread
 #: switches. A process that does not reply, because it is stopped, counts as a holder. A call with a
 #: shorter timeout sends a query before it enqueues, instead of waiting for an eviction.
-ANSWER_S = 0.5
+QUERY_TIMEOUT_S = 0.5
 
 #: Key in the data of a znode: how many seconds it may stay cached.
 KEEP = "keep"
@@ -135,7 +135,7 @@ async def _wait_for_contender(grant: Grant, cache: CacheState) -> bool:
     Return False if a contender arrives, if the grant ends, or if it was cached long enough.
     """
     watch = Watch()
-    watch.subscribe(cache.want)  # at once, so that a simultaneous release does not cache the lock
+    watch.subscribe(cache.mark_contended)  # at once, so that a simultaneous release does not cache the lock
     listing = await _listing(grant, watch)
     if listing is not None and is_only_contender(grant.entry, listing):
         if not await _wait_for_change(grant, cache, watch) or cache.idle:
@@ -167,7 +167,7 @@ async def _wait_for_writer(grant: Grant, cache: CacheState) -> bool:
         uses = cache.uses
     cache.contended = True
     if not cache.idle:  # most are released before any client sends a query, and need no reply
-        await Wait(watch, grant.loss, cache.over)
+        await Wait(watch, grant.loss, cache.ended)
     return True
 
 
@@ -192,10 +192,10 @@ async def _wait_for_change(grant: Grant, cache: CacheState, watch: Watch) -> boo
     while True:
         uses, idle = cache.uses, cache.idle
         cache.wakeup = None if idle else Signal()
-        signals = [watch, grant.loss, grant.revoke_requested, cache.over, *([cache.wakeup] if cache.wakeup else [])]
+        signals = [watch, grant.loss, grant.revoke_requested, cache.ended, *([cache.wakeup] if cache.wakeup else [])]
         woke = await Wait(*signals, limit=cache.seconds if idle else None)
         cache.wakeup = None
-        if grant.loss.fired or cache.over.fired or grant.revoke_requested.fired:
+        if grant.loss.fired or cache.ended.fired or grant.revoke_requested.fired:
             return False
         if watch.fired:
             return True
@@ -205,7 +205,7 @@ async def _wait_for_change(grant: Grant, cache: CacheState, watch: Watch) -> boo
 
 async def _reply_to_query(grant: Grant, cache: CacheState) -> None:
     """Remove "keep" from the data of our znode, and preserve what other clients wrote there."""
-    while not (cache.over.fired or grant.loss.fired or cache.idle):
+    while not (cache.ended.fired or grant.loss.fired or cache.idle):
         if (await Connected()).session_id != grant.entry.session_id:
             return
         try:
@@ -260,7 +260,7 @@ async def is_occupied(directory: str, counts: Callable[[list[wait_queue.Contende
             continue
         except AccessDeniedError:
             return True
-        if await Wait(watch, limit=ANSWER_S, allow_grace=True) is not WakeReason.SIGNAL:
+        if await Wait(watch, limit=QUERY_TIMEOUT_S, allow_grace=True) is not WakeReason.SIGNAL:
             return True
 
 
@@ -309,7 +309,7 @@ async def _is_reading(directory: str, directory_stat: Stat, name: str) -> bool |
         return None
     except AccessDeniedError:
         return True
-    return None if await Wait(watch, limit=ANSWER_S, allow_grace=True) is WakeReason.SIGNAL else True
+    return None if await Wait(watch, limit=QUERY_TIMEOUT_S, allow_grace=True) is WakeReason.SIGNAL else True
 
 
 def _was_queried(listing: Listing, node: Node) -> bool:

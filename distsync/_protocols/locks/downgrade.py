@@ -53,7 +53,7 @@ class ReadGrant:
         inside: Whether that writer still writes. When it stops, a downgrade replaces its znode.
         joined: How many readers have joined while a writer may have been waiting.
         downgrading: Whether a downgrade is in progress.
-        over: Whether the last reader has released it.
+        released: Whether the last reader has released it.
     """
 
     grant: Grant
@@ -63,7 +63,7 @@ class ReadGrant:
     inside: bool = False
     joined: int = 1
     downgrading: bool = False
-    over: bool = False
+    released: bool = False
 
 
 async def into_reader(share: ReadGrant, name_suffix: str) -> None:
@@ -102,7 +102,7 @@ async def _exchange(share: ReadGrant, new: wait_queue.QueueEntry) -> bool:
     If another client has deleted it, the transaction fails, as another writer may hold the lock.
     """
     old, data, version, in_doubt = share.grant.entry, share.contender_data, 0, False
-    while not (share.over or share.grant.loss.fired):  # no loss can fire between StopHolding and Hold
+    while not (share.released or share.grant.loss.fired):  # no loss can fire between StopHolding and Hold
         if (await Connected()).session_id != old.session_id:
             raise SessionLostError(f"the downgrade in {old.directory}")
         try:
@@ -142,7 +142,7 @@ async def _hold_reader(share: ReadGrant, entry: wait_queue.QueueEntry) -> None:
     if share.grant.watched:
         await watch_revocation(share.grant)
     share.downgrading = False  # from here on, a release deletes the znode
-    if share.over:
+    if share.released:
         await StopHolding(share.grant.loss)
         await delete_until_session_ends(entry.path, entry.session_id)
 

@@ -19,7 +19,7 @@ class CacheState:
         idle: Whether it is cached, and held by no thread.
         uses: How many times it was acquired from the cache.
         wakeup: Fired at the next release, unless None.
-        over: Fires when the znode is about to be deleted.
+        ended: Fires when the znode is about to be deleted.
     """
 
     seconds: float
@@ -27,9 +27,9 @@ class CacheState:
     idle: bool = False
     uses: int = 0
     wakeup: Signal | None = None
-    over: Signal = field(default_factory=Signal)
+    ended: Signal = field(default_factory=Signal)
 
-    def want(self) -> None:
+    def mark_contended(self) -> None:
         """Record that another contender has arrived, or may have. Safe in any thread."""
         self.contended = True
 
@@ -66,7 +66,7 @@ class Grant:
         return self.entry.token
 
     @property
-    def may_be_kept(self) -> bool:
+    def may_be_cached(self) -> bool:
         """Whether it may be cached: it was not lost, and no other client is known to want it."""
         cache = self.cache
         return cache is not None and not (cache.contended or self.revoke_requested.fired or self.loss.fired)
@@ -76,7 +76,7 @@ class Grant:
         self.ended = True
         if self.cache is not None:
             self.cache.contended, self.cache.idle = True, False
-            self.cache.over.fire()
+            self.cache.ended.fire()
 
 
 async def hold(entry: wait_queue.QueueEntry, owner: object = None) -> Grant:

@@ -63,14 +63,14 @@ class LockSnapshot(NamedTuple):
         owner: The holder.
         depth: How many times the holder had acquired the lock without releasing it.
         unreported_losses: Owner and grant of each loss that its owner was not yet notified of.
-        taken: How many times the lock had been acquired in this process so far.
+        acquire_count: How many times the lock had been acquired in this process so far.
     """
 
     grant: Grant | None
     owner: object
     depth: int
     unreported_losses: tuple[tuple[object, Grant], ...] = ()
-    taken: int = 0
+    acquire_count: int = 0
 
 
 class LockCore:
@@ -81,7 +81,7 @@ class LockCore:
         cached: The grant while the lock is cached, otherwise None.
         owner: The holder.
         depth: How many times the holder has acquired the lock without releasing it.
-        taken: How many times the lock was acquired in this process.
+        acquire_count: How many times the lock was acquired in this process.
         barged: How many times in a row it was acquired ahead of waiting threads.
         local_waiters: Waiting threads, in FIFO order.
         unreported_losses: Owner and grant of each loss that its owner was not yet notified of.
@@ -99,7 +99,7 @@ class LockCore:
         self.cached: Grant | None = None
         self.owner: object = None
         self.depth = 0
-        self.taken = 0
+        self.acquire_count = 0
         self.barged = 0
         self.local_waiters: deque[LocalWaiter] = deque()
         self.unreported_losses: list[tuple[object, Grant]] = []
@@ -197,7 +197,7 @@ class LockCore:
         cached = self.cached
         # A lock cached here is free, but only a proven session shows that it is still cached here:
         # a process that was suspended may have lost it without knowing.
-        if cached is not None and cached.may_be_kept and await SessionAlive(cached.entry.session_id):
+        if cached is not None and cached.may_be_cached and await SessionAlive(cached.entry.session_id):
             return False
         return await self.occupied()
 
@@ -241,7 +241,7 @@ class LockCore:
         self.owner, self.depth, self.grant = owner, 1, grant
         # Last: if interrupted before this, the caller counts as the holder, and its undo releases the lock.
         cache.idle, self.cached = False, None
-        self.taken += 1
+        self.acquire_count += 1
         cache.uses += 1
         if self.unreported_losses:
             self.unreported_losses = [entry for entry in self.unreported_losses if entry[0] is not owner]
@@ -351,7 +351,7 @@ class LockCore:
         return self.grant is waiter.grant and self.owner is waiter.owner
 
     def _take(self, grant: Grant, owner: object) -> None:
-        self.taken += 1
+        self.acquire_count += 1
         self.owner, self.depth, self.grant = owner, 1, grant
         self.unreported_losses = [entry for entry in self.unreported_losses if entry[0] is not owner]
 
@@ -391,7 +391,7 @@ class LockCore:
             or self.grant.revoke_requested.fired
         ):
             return False
-        if not self.grant.may_be_kept:  # another process may be waiting
+        if not self.grant.may_be_cached:  # another process may be waiting
             self.local_handovers += 1
         self.barged = 0
         waiter.grant = self.grant
@@ -469,7 +469,7 @@ class LockCore:
         would have raised counts as reported. Idempotent.
         """
         owner = was.owner
-        if self.grant is was.grant and self.taken != was.taken:  # cached, and acquired again since
+        if self.grant is was.grant and self.acquire_count != was.acquire_count:  # cached, and acquired again since
             return self.force_release(None, owner)
         if owner is not caller and any(entry[0] is caller for entry in was.unreported_losses):
             self.unreported_losses = [
@@ -491,7 +491,7 @@ class LockCore:
     @property
     def snapshot(self) -> LockSnapshot:
         """A snapshot of the current state."""
-        return LockSnapshot(self.grant, self.owner, self.depth, tuple(self.unreported_losses), self.taken)
+        return LockSnapshot(self.grant, self.owner, self.depth, tuple(self.unreported_losses), self.acquire_count)
 
     async def _release_node(self, grant: Grant) -> bool:
         """Delete our znode while the next local waiter enqueues (unlock protocol of the recipe).

@@ -206,7 +206,7 @@ class SharedCore:
                 cache.idle, cache.uses = False, cache.uses + 1
         else:
             share.owners[owner] = 1
-        if not share.grant.may_be_kept:  # a writer may be waiting
+        if not share.grant.may_be_cached:  # a writer may be waiting
             share.joined += 1
         self.unreported_losses.pop(owner, None)
 
@@ -219,7 +219,9 @@ class SharedCore:
         if self._is_writer_waiting:
             return None
         cached = (
-            self.cached if self.cached is not None and self.cached.grant.may_be_kept and not self.cached.over else None
+            self.cached
+            if self.cached is not None and self.cached.grant.may_be_cached and not self.cached.released
+            else None
         )
         return next((share for share in self.shares if self._is_open(share)), cached)
 
@@ -277,7 +279,7 @@ class SharedCore:
         for share in tuple(self.shares):
             if share.grant.loss.fired:
                 self.shares.remove(share)
-                share.over = True
+                share.released = True
                 self.unreported_losses.update(dict.fromkeys(share.owners, share.grant))
         if self.cached is not None and self.cached.grant.loss.fired:
             self.cached = None
@@ -339,7 +341,7 @@ class SharedCore:
             del self.unreported_losses[owner]
         share.owners.pop(owner, None)
         if not share.owners:
-            share.over = True
+            share.released = True
             self.shares = [each for each in self.shares if each is not share]
             self.cached = None if self.cached is share else self.cached
             await self._delete_node(share)
@@ -384,7 +386,7 @@ class SharedCore:
         Return whether it was cached. No request.
         """
         cache = share.grant.cache
-        if cache is None or not share.grant.may_be_kept or len(share.owners) > 1 or share.over:
+        if cache is None or not share.grant.may_be_cached or len(share.owners) > 1 or share.released:
             return False
         if self.cached is not None or self._is_writer_waiting:
             return False
@@ -399,7 +401,7 @@ class SharedCore:
         """Delete the znode of a cached lock."""
         if share is not None and self.cached is share:
             try:
-                self.cached, share.over = None, True
+                self.cached, share.released = None, True
                 await self._delete_node(share)
             except BaseException:  # no other reference to the share is left
                 await Background(self._delete_node(share))
@@ -415,7 +417,7 @@ class SharedCore:
             return True
         entry = share.grant.entry
         try:
-            self.cached, share.over = None, True
+            self.cached, share.released = None, True
             share.grant.end()
             await StopHolding(share.grant.loss)
             return await try_delete_own(entry.path, entry.session_id)
@@ -426,9 +428,9 @@ class SharedCore:
     def _remove_reader(self, share: ReadGrant, owner: object) -> bool:
         """Release the lock for ``owner``. Return whether it was the last reader."""
         share.owners.pop(owner, None)
-        if share.owners or share.over:
+        if share.owners or share.released:
             return False
-        share.over = True
+        share.released = True
         self.shares.remove(share)
         return True
 

@@ -18,7 +18,7 @@ from distsync.errors import DeadlineError, Full, NoNodeError, RequestError
 
 #: Maximum expected bytes of a reply with several items, because ZooKeeper builds the reply in
 #: memory.
-ANSWER_BYTES = 1 << 20
+MAX_REPLY_BYTES = 1 << 20
 
 #: Transactions that a feeder sends ahead: enough for the server to have the next one when one is
 #: done.
@@ -94,11 +94,11 @@ class BatchGet:
         self.max_items = min(max_items, BATCH)
         self.maxsize = maxsize
 
-    async def attempt(self) -> list[bytes] | None:
+    async def try_take(self) -> list[bytes] | None:
         """Take the next items that are available; return None if there are none."""
         core, most = self.core, self.max_items
         while True:
-            path = await core.next_or_shutdown(self.maxsize)
+            path = await core.next_path_or_shutdown(self.maxsize)
             if path is None:
                 return None
             paths = [path]
@@ -110,8 +110,8 @@ class BatchGet:
                 return got
             most = max(1, most // 2)  # contention: try fewer at once
 
-    def arm(self, watch: Watch) -> Awaitable[bool]:
-        return self.core.arm(watch)
+    def set_watch(self, watch: Watch) -> Awaitable[bool]:
+        return self.core.set_watch(watch)
 
 
 async def get_many(
@@ -153,11 +153,11 @@ async def take_batch(core: QueueCore, paths: list[str]) -> list[bytes]:
 async def read_items(core: QueueCore, paths: Sequence[str]) -> Sequence[Any]:
     """Return the items' nodes, with NoNodeError in place of a deleted one.
 
-    Reads all with one request if, judging by the last batch, the reply is at most ANSWER_BYTES;
+    Reads all with one request if, judging by the last batch, the reply is at most MAX_REPLY_BYTES;
     otherwise each with its own.
     """
     nodes: Sequence[Any] = ()
-    if core.may_read_each and core.largest is not None and 1 < len(paths) <= ANSWER_BYTES // max(1, core.largest):
+    if core.may_read_each and core.largest is not None and 1 < len(paths) <= MAX_REPLY_BYTES // max(1, core.largest):
         try:
             each: tuple[Any, ...] = await read(GetEach(tuple(paths)))
             nodes = each

@@ -388,7 +388,7 @@ class JoinableCore(AckQueue):
         for each in claims if done else ():
             await self.give_back(each)
 
-    async def arm(self, watch: Watch) -> bool:
+    async def set_watch(self, watch: Watch) -> bool:
         self.sleeper = watch
         paths = await self.look(watch)
         state = await read_all(GetData(self.znodes.state, watch))
@@ -473,8 +473,8 @@ class ClaimAttempt:
     def poll_interval(self) -> float | None:
         return self.core.poll_interval
 
-    def attempt(self) -> Awaitable[list[ClaimedItem] | None]:
+    def try_take(self) -> Awaitable[list[ClaimedItem] | None]:
         return self.core.attempt_claim(self.contender_data, self.max_items, self.max_deliveries, self.only_undelivered)
 
-    def arm(self, watch: Watch) -> Awaitable[bool]:
-        return self.core.arm(watch)
+    def set_watch(self, watch: Watch) -> Awaitable[bool]:
+        return self.core.set_watch(watch)

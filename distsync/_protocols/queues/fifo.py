@@ -78,7 +78,7 @@ class QueueCore:
 
         The number of unfinished items is not considered: it only saves requests.
         """
-        return not self.turns.taken and self.puts.idle and self.dones.idle
+        return not self.turns.is_held and self.puts.idle and self.dones.idle
 
     @property
     def segment_size(self) -> int:
@@ -200,9 +200,9 @@ class QueueCore:
         """
         return await take(GetAttempt(self, maxsize), self.turns, self.getters, contender_data, blocking)
 
-    async def attempt(self, maxsize: int) -> bytes | None:
+    async def try_take(self, maxsize: int) -> bytes | None:
         while True:
-            path = await self.next_or_shutdown(maxsize)
+            path = await self.next_path_or_shutdown(maxsize)
             if path is None:
                 return None
             data = await self._take(path)
@@ -210,21 +210,21 @@ class QueueCore:
                 self.outstanding += 1
                 return data
 
-    async def next_or_shutdown(self, maxsize: int) -> str | None:
-        """Return the path of the next item, as `next` does.
+    async def next_path_or_shutdown(self, maxsize: int) -> str | None:
+        """Return the path of the next item, as `next_path` does.
 
         Raises ShutDown if the queue is shut down and empty. It lists once more after it has seen
         the shutdown, because an item put before the shutdown may have arrived after the first
         listing.
         """
-        path = await self.next(maxsize)
+        path = await self.next_path(maxsize)
         if path is None and await self.is_shutdown():
-            path = await self.next(maxsize)
+            path = await self.next_path(maxsize)
             if path is None:
                 raise ShutDown
         return path
 
-    async def next(self, maxsize: int) -> str | None:
+    async def next_path(self, maxsize: int) -> str | None:
         """Return the path of the next item, and never the same one to two threads of this process."""
         if self.names or await self._refresh():
             return f"{self.head}/{self.names.popleft()}"
@@ -309,7 +309,7 @@ class QueueCore:
                     continue
                 path = f"{(await znodes.present())[0]}/{before_all(path.rpartition('/')[2])}"
 
-    async def arm(self, watch: Watch) -> bool:
+    async def set_watch(self, watch: Watch) -> bool:
         segment, *others = await self.znodes.present()
         if others:  # a watch sees only the last segment
             return False
@@ -352,11 +352,11 @@ class QueueCore:
         try:
             if outcome.results is not None and sequence_distance(outcome.results[-1].version, self.got) <= 0:
                 return [True] * number
-            over = await self._reconcile_done(number)
+            surplus = await self._reconcile_done(number)
         except BaseException:
             await Background(self._reconcile_done(number))
             raise
-        return [True] * (number - over) + [False] * over
+        return [True] * (number - surplus) + [False] * surplus
 
     async def _reconcile_done_if(self, number: int, committed: bool | None) -> None:
         if committed:
@@ -373,8 +373,8 @@ class QueueCore:
         znodes = self.znodes
         while True:
             puts, hundreds, dones = await read_all(*znodes.put_counters, Exists(znodes.dones))
-            over = min(max_items, max(0, -znodes.backlog(puts, hundreds, dones)))
-            if not over:
+            surplus = min(max_items, max(0, -znodes.backlog(puts, hundreds, dones)))
+            if not surplus:
                 return 0
             as_read: tuple[Operation, ...] = (Check(znodes.dones, dones.version), Check(znodes.puts, puts.version))
             if hundreds is None:
@@ -382,8 +382,8 @@ class QueueCore:
             else:
                 as_read += (Check(znodes.hundreds, hundreds.version),)
             try:
-                await self.receipts.commit(*as_read, *(SetData(znodes.puts), SetData(znodes.gets)) * over)
-                return over
+                await self.receipts.commit(*as_read, *(SetData(znodes.puts), SetData(znodes.gets)) * surplus)
+                return surplus
             except (BadVersionError, NodeExistsError):
                 continue
 
@@ -420,7 +420,7 @@ class QueueCore:
             if inside == 0 and maxsize > 0:
                 await self._let_blocked_leave()
             inside -= 1
-            path = await self.next(maxsize)
+            path = await self.next_path(maxsize)
             if path is None:
                 return
             await self._take(path, SetData(self.znodes.dones))
@@ -452,8 +452,8 @@ class GetAttempt:
         self.core = core
         self.maxsize = maxsize
 
-    def attempt(self) -> Awaitable[bytes | None]:
-        return self.core.attempt(self.maxsize)
+    def try_take(self) -> Awaitable[bytes | None]:
+        return self.core.try_take(self.maxsize)
 
-    def arm(self, watch: Watch) -> Awaitable[bool]:
-        return self.core.arm(watch)
+    def set_watch(self, watch: Watch) -> Awaitable[bool]:
+        return self.core.set_watch(watch)

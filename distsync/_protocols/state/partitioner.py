@@ -278,7 +278,7 @@ class PartitionerCore:
             self._notify()
             await Call(partial(callbacks.acquired, share, grant.token))
 
-    async def next(self, changed: Signal) -> None:
+    async def wait_for_change(self, changed: Signal) -> None:
         """Wait until ``changed``, obtained before the caller looked, fires; or a share is lost; or the
         deadline.
         """
