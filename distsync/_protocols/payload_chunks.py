@@ -48,13 +48,13 @@ async def split(folder: str, group: str, payload: bytes) -> bytes:
 async def _create(parts: Sequence[tuple[str, bytes]]) -> None:
     """Create the chunks. Their names are unique, so those that exist already are ours."""
     while True:
-        answers = await Pipeline(*(Create(path, data) for path, data in parts))
-        if not any(isinstance(answer, INTERRUPTED) for answer in answers):
+        replies = await Pipeline(*(Create(path, data) for path, data in parts))
+        if not any(isinstance(reply, INTERRUPTED) for reply in replies):
             break
         await Connected()
-    for answer in answers:
-        if isinstance(answer, BaseException) and not isinstance(answer, NodeExistsError):
-            raise answer
+    for reply in replies:
+        if isinstance(reply, BaseException) and not isinstance(reply, NodeExistsError):
+            raise reply
 
 
 def parts_of(folder: str, data: bytes) -> list[str]:

@@ -19,7 +19,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from distsync._wire.records import Stat as Stat
 
-Answer = TypeVar("Answer")
+ResultT = TypeVar("ResultT")
 
 
 class Created(NamedTuple):
@@ -112,17 +112,17 @@ class Loss(Signal):
         self.reason = ""
 
 
-class Step(Generic[Answer]):
+class Step(Generic[ResultT]):
     """Base class of everything that a protocol can await."""
 
     __slots__ = ()
 
-    def __await__(self) -> Generator[Step[Any], Any, Answer]:
-        answer: Answer = yield self
-        return answer
+    def __await__(self) -> Generator[Step[Any], Any, ResultT]:
+        result: ResultT = yield self
+        return result
 
 
-class Request(Step[Answer]):
+class Request(Step[ResultT]):
     """A step that is one request on the wire.
 
     Raises ZnodeError, AccessDeniedError, SessionLostError, ClientClosedError or DeadlineError.
@@ -360,4 +360,4 @@ class Call(Step[Any]):
     function: Callable[[], Any] = field(repr=False)
 
 
-Protocol = Coroutine[Any, Any, Answer]
+Protocol = Coroutine[Any, Any, ResultT]

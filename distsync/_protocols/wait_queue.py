@@ -210,7 +210,7 @@ class Enqueued(NamedTuple):
     """
 
     entry: QueueEntry
-    answers: tuple[Any, ...]
+    replies: tuple[Any, ...]
 
 
 async def ensure_container(directory: str) -> None:
@@ -232,8 +232,8 @@ async def enqueue(
     directory: str,
     name_suffix: str,
     contender_data: bytes,
-    *with_reads: Request[Any],
-    parents: Callable[[str], Awaitable[None]] = ensure_container,
+    *reads: Request[Any],
+    ensure_directory: Callable[[str], Awaitable[None]] = ensure_container,
     find_granted: Callable[[str, str], Awaitable[QueueEntry | None]] = never_granted,
     cancel: Callable[[str, str, BaseException | None], Coroutine[Any, Any, None]] = cancel_create,
 ) -> Enqueued:
@@ -247,16 +247,16 @@ async def enqueue(
         directory: Path of the queue.
         name_suffix: Part of the name that denotes the kind of contender, such as ``-lock-``.
         contender_data: Data of the znode.
-        *with_reads: Reads to send right after the create, so that their replies include our
+        *reads: Reads to send right after the create, so that their replies include our
             contender.
-        parents: Creates the directory if it does not exist.
+        ensure_directory: Creates the directory if it does not exist.
         find_granted: ``find_granted(directory, guid)`` returns a contender that another process
             granted, and removed from the queue, before we learned that it had been created.
         cancel: ``cancel(directory, guid, error)`` deletes a contender that may have been
             created. ``error`` ended the call; None if another attempt follows.
 
     Returns:
-        Our contender, and the replies to ``with_reads``.
+        Our contender, and the replies to ``reads``.
 
     Raises:
         SequenceExhaustedError: The server has run out of sequence numbers.
@@ -266,17 +266,17 @@ async def enqueue(
         prefix, guid = node_name(await Guid(), name_suffix)
         try:
             create = Create(f"{directory}/{prefix}", contender_data, ephemeral=True, sequence=True)
-            created, *answers = await Pipeline(create, *with_reads)
+            created, *replies = await Pipeline(create, *reads)
             if isinstance(created, Created) and created.stat is not None:
                 name = created.path.rpartition("/")[2]
                 entry = QueueEntry(directory, name, created.stat.czxid, created.stat.ephemeral_owner)
                 await check_sequence(entry)
-                return Enqueued(entry, tuple(answers))
+                return Enqueued(entry, tuple(replies))
             if isinstance(created, INTERRUPTED):
                 found = await find(directory, guid) or await find_granted(directory, guid)
                 if found:
                     await check_sequence(found)
-                    return Enqueued(found, tuple(await Pipeline(*with_reads)) if with_reads else ())
+                    return Enqueued(found, tuple(await Pipeline(*reads)) if reads else ())
                 await Background(cancel(directory, guid, None))
                 continue
             if not isinstance(created, NoNodeError):
@@ -284,7 +284,7 @@ async def enqueue(
         except BaseException as error:
             await Background(cancel(directory, guid, error))
             raise
-        await parents(directory)
+        await ensure_directory(directory)
 
 
 async def check_sequence(entry: QueueEntry) -> None:
@@ -339,7 +339,7 @@ async def check_session(entry: QueueEntry) -> None:
         raise SessionLostError(f"the wait in {entry.directory}")
 
 
-async def read_consistent(entry: QueueEntry, *with_reads: Request[Any]) -> tuple[Any, ...]:
+async def read_consistent(entry: QueueEntry, *reads: Request[Any]) -> tuple[Any, ...]:
     """Read with proof that our session is alive and has not changed.
 
     The proof lasts at least until the next heartbeat, so that a lock that is acquired on the
@@ -348,13 +348,13 @@ async def read_consistent(entry: QueueEntry, *with_reads: Request[Any]) -> tuple
     while True:
         await check_session(entry)
         if await SessionAlive(entry.session_id, fresh=True):
-            answers = await Pipeline(*with_reads)
+            replies = await Pipeline(*reads)
         else:
-            _, *rest = await Pipeline(Sync(entry.directory), *with_reads)
-            answers = tuple(rest)
-        if not any(isinstance(answer, INTERRUPTED) for answer in answers):
+            _, *rest = await Pipeline(Sync(entry.directory), *reads)
+            replies = tuple(rest)
+        if not any(isinstance(reply, INTERRUPTED) for reply in replies):
             await check_session(entry)
-            return answers
+            return replies
 
 
 async def wait_for_turn(entry: QueueEntry, listing: Any, rule: Rule = exclusive) -> QueueState:

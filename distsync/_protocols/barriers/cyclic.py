@@ -242,7 +242,7 @@ class BarrierCore:
         #: counted twice.
         self.unfinished = DeferredWork()
 
-    async def _parents(self, directory: str) -> None:
+    async def _ensure_directory(self, directory: str) -> None:
         await ensure(directory, BarrierGeneration(self.parties).data())
         await self._agree()
 
@@ -286,8 +286,14 @@ class BarrierCore:
             if not self.agreed:
                 await self._agree()
             find_granted = partial(self._passed, self.generation)
-            entry, answers = await enqueue(
-                self.path, LOCK, contender_data, *reads, parents=self._parents, find_granted=find_granted, cancel=cancel
+            entry, replies = await enqueue(
+                self.path,
+                LOCK,
+                contender_data,
+                *reads,
+                ensure_directory=self._ensure_directory,
+                find_granted=find_granted,
+                cancel=cancel,
             )
         except DeadlineError:  # not for a generation after a reset, which does not count on us
             await self.unfinished.defer(partial(self._break, BarrierGeneration(self.parties, self.generation), True))
@@ -298,7 +304,7 @@ class BarrierCore:
             raise
         party = Waiter(entry)
         try:
-            return await self._wait_for_release(party, answers, watch, action)
+            return await self._wait_for_release(party, replies, watch, action)
         except BaseException as error:
             gives_up = isinstance(error, (DeadlineError, SessionLostError, OutcomeUnknownError))
             has_left = False
@@ -372,9 +378,9 @@ class BarrierCore:
         return entry
 
     async def _wait_for_release(
-        self, party: Waiter, answers: Any, watch: Watch, action: Callable[[], Any] | None
+        self, party: Waiter, replies: Any, watch: Watch, action: Callable[[], Any] | None
     ) -> int:
-        view = self._view(party.entry, answers)
+        view = self._view(party.entry, replies)
         while True:
             if view is None:
                 watch = Watch()
@@ -398,15 +404,15 @@ class BarrierCore:
         """
         return await Wait(watch, limit=(await Connected()).timeout_ms / 2000)
 
-    def _view(self, entry: QueueEntry, answers: tuple[Any, ...]) -> BarrierSnapshot | None:
+    def _view(self, entry: QueueEntry, replies: tuple[Any, ...]) -> BarrierSnapshot | None:
         """Interpret the replies.
 
         Return None if the connection was lost or the data changed in between.
         """
-        listing, node = answers
-        for answer in answers:
-            if isinstance(answer, DistsyncError) and not isinstance(answer, (NoNodeError, *INTERRUPTED)):
-                raise answer
+        listing, node = replies
+        for reply in replies:
+            if isinstance(reply, DistsyncError) and not isinstance(reply, (NoNodeError, *INTERRUPTED)):
+                raise reply
         if isinstance(node, NoNodeError):
             raise SessionLostError(f"the wait at {self.path}")
         if not isinstance(listing, Listing) or not isinstance(node, Node):
@@ -549,7 +555,7 @@ class BarrierCore:
             except NoNodeError:
                 if sync or not creates:  # it existed, and was deleted
                     return
-                await self._parents(self.path)
+                await self._ensure_directory(self.path)
 
     async def abort(self) -> None:
         """Break the barrier until it is reset."""

@@ -237,7 +237,7 @@ class DoubleBarrierCore:
                 inside = len(meeting.present)
                 return len(meeting.names) - inside, inside
 
-    async def _parents(self, directory: str) -> None:
+    async def _ensure_directory(self, directory: str) -> None:
         await ensure(directory, DoubleBarrierState(directory, self.parties, ()).data(), container=True)
         await self._agree()
 
@@ -277,7 +277,7 @@ class DoubleBarrierCore:
                     LOCK,
                     contender_data,
                     *reads,
-                    parents=self._parents,
+                    ensure_directory=self._ensure_directory,
                     find_granted=self._counted,
                     cancel=self._cancel_create,
                 )
@@ -285,7 +285,7 @@ class DoubleBarrierCore:
                 return False
             arrival = Entering(enqueued.entry)
             try:
-                group = await self._enter_meeting(arrival, enqueued.answers, watch)
+                group = await self._enter_meeting(arrival, enqueued.replies, watch)
             except BaseException as error:
                 await self._delete_in_background(arrival.entry)
                 if isinstance(error, DeadlineError):
@@ -309,9 +309,9 @@ class DoubleBarrierCore:
     async def _read_current(self) -> DoubleBarrierState | None:
         """Return the state, no older than this call, or None if the barrier does not exist."""
         while True:
-            _, *answers = await read_all(Sync(self.path), Children(self.path), GetData(self.path))
+            _, *replies = await read_all(Sync(self.path), Children(self.path), GetData(self.path))
             try:
-                meeting = self._meeting(tuple(answers))
+                meeting = self._meeting(tuple(replies))
             except SessionLostError:
                 return None
             if meeting is not None:
@@ -325,13 +325,13 @@ class DoubleBarrierCore:
         reads = Children(self.path), GetData(self.path)
         return reads if watch is None else (Exists(f"{self.path}/{READY}", watch), *reads)
 
-    async def _enter_meeting(self, arrival: Entering, answers: tuple[Any, ...], watch: Watch) -> tuple[str, ...] | None:
+    async def _enter_meeting(self, arrival: Entering, replies: tuple[Any, ...], watch: Watch) -> tuple[str, ...] | None:
         """Enter, and return all members that entered together.
 
         Return None at the deadline, or if our znode is missing and we have to enqueue again.
         """
         try:
-            return await self._wait_inside(arrival, answers, watch)
+            return await self._wait_inside(arrival, replies, watch)
         except SessionLostError:
             while (meeting := await self._read_current()) is not None and meeting.waits(arrival.entry.name):
                 arrival.seen = meeting  # the server has not expired our session yet
@@ -341,11 +341,11 @@ class DoubleBarrierCore:
             return None
 
     async def _wait_inside(
-        self, arrival: Entering, answers: tuple[Any, ...], watch: Watch | None
+        self, arrival: Entering, replies: tuple[Any, ...], watch: Watch | None
     ) -> tuple[str, ...] | None:
         entry = arrival.entry
         while True:
-            meeting = self._meeting(answers)
+            meeting = self._meeting(replies)
             if meeting is not None:
                 if entry.name in meeting.inside:
                     return self._inside(entry, meeting)
@@ -363,24 +363,24 @@ class DoubleBarrierCore:
             # Most members that wake are inside, and would leave a watch on ``ready`` behind. So the
             # state is first read without one, and again with one if necessary.
             watch = Watch() if watch is None and meeting is not None else None
-            answers = await read_consistent(entry, *self._reads(watch))
+            replies = await read_consistent(entry, *self._reads(watch))
 
     def _inside(self, entry: QueueEntry, meeting: DoubleBarrierState) -> tuple[str, ...]:
         if entry.name not in meeting.names:
             raise LockLostError(self.path, "znode deleted while entering")
         return meeting.inside
 
-    def _meeting(self, answers: tuple[Any, ...]) -> DoubleBarrierState | None:
+    def _meeting(self, replies: tuple[Any, ...]) -> DoubleBarrierState | None:
         """Interpret the replies.
 
         Return None if the connection was lost or the state changed in between.
         """
-        for answer in answers:
-            if isinstance(answer, INTERRUPTED):
+        for reply in replies:
+            if isinstance(reply, INTERRUPTED):
                 return None
-            if isinstance(answer, DistsyncError) and not isinstance(answer, NoNodeError):
-                raise answer
-        meeting = meeting_in(self.path, *answers[-2:])
+            if isinstance(reply, DistsyncError) and not isinstance(reply, NoNodeError):
+                raise reply
+        meeting = meeting_in(self.path, *replies[-2:])
         if meeting is not None:
             self._check_parties(meeting.parties)
         return meeting
@@ -495,9 +495,9 @@ class DoubleBarrierCore:
             same = (await Connected()).session_id == visit.entry.session_id
             if not same and not visit.going:
                 raise LockLostError(self.path, "session expired")
-            answers = await self._ask(same and await SessionAlive(visit.entry.session_id))
+            replies = await self._ask(same and await SessionAlive(visit.entry.session_id))
             try:
-                meeting = self._meeting(answers)
+                meeting = self._meeting(replies)
             except SessionLostError:
                 return DoubleBarrierState(self.path, self.parties, ())
             if meeting is not None:
@@ -524,9 +524,9 @@ class DoubleBarrierCore:
         visit.going = True
         watch = Watch()
         deleted, node = await Pipeline(Delete(visit.entry.path), GetData(f"{self.path}/{lowest}", watch))
-        for answer in (deleted, node):
-            if isinstance(answer, DistsyncError) and not isinstance(answer, (NoNodeError, *INTERRUPTED)):
-                raise answer
+        for reply in (deleted, node):
+            if isinstance(reply, DistsyncError) and not isinstance(reply, (NoNodeError, *INTERRUPTED)):
+                raise reply
         if isinstance(deleted, DisconnectedError) or not isinstance(node, Node):
             return WakeReason.SIGNAL
         return await Wait(watch)

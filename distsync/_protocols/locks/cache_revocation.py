@@ -331,10 +331,10 @@ async def _query_holder(directory: str, directory_stat: Stat, path: str, watch: 
     data = (await read(GetData(directory))).data if directory_stat.data_length else b""
     rewrite = SetData(directory, data, directory_stat.version)
     while True:
-        node, answer = await Pipeline(GetData(path, watch), Multi((Create(query), Delete(query), rewrite)))
-        for each in (node, answer):
+        node, reply = await Pipeline(GetData(path, watch), Multi((Create(query), Delete(query), rewrite)))
+        for each in (node, reply):
             if isinstance(each, DistsyncError) and not isinstance(each, INTERRUPTED):
                 raise each
-        if isinstance(node, Node) and not isinstance(answer, INTERRUPTED):
+        if isinstance(node, Node) and not isinstance(reply, INTERRUPTED):
             return node
         await Connected()

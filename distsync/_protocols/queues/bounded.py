@@ -64,7 +64,7 @@ class PendingPut:
         self.poll_interval = 60.0
         self.path = path
 
-    async def wait_inside(self, answers: tuple[Any, ...], blocking: bool) -> None:
+    async def wait_inside(self, replies: tuple[Any, ...], blocking: bool) -> None:
         """Wait until the item is within the bound.
 
         Raises Full and ShutDown after removing the item, and OutcomeUnknownError if there was no
@@ -72,7 +72,7 @@ class PendingPut:
         """
         try:
             self.poll_interval = (await Connected()).timeout_ms / 2000
-            view = self._first_view(answers) or await self.read()
+            view = self._first_view(replies) or await self.read()
             if not blocking and view.ahead is not None and len(view.ahead) >= self.maxsize:
                 inside: bool | None = False
             else:
@@ -113,9 +113,9 @@ class PendingPut:
         if self.path is not None:
             await self.withdraw(self.path)
 
-    def _first_view(self, answers: tuple[Any, ...]) -> QueueSnapshot | None:
+    def _first_view(self, replies: tuple[Any, ...]) -> QueueSnapshot | None:
         """Return the snapshot from the reads sent with the item, if there is only one segment."""
-        segments, listing = answers
+        segments, listing = replies
         if not isinstance(segments, Listing) or not isinstance(listing, Listing) or len(segments.names) != 1:
             return None
         return self._view([(self.segment, listing)])
@@ -143,8 +143,8 @@ class PendingPut:
             # read last: an immediate shutdown removes items after it has set the state
             state_too = GetData(self.core.znodes.state, watch)
             *listed, state = await read_all(*(Children(segment, watch) for segment in segments), state_too)
-            present = [(segment, answer) for segment, answer in zip(segments, listed, strict=True)]
-            if not any(isinstance(answer, NoNodeError) for _, answer in present):
+            present = [(segment, reply) for segment, reply in zip(segments, listed, strict=True)]
+            if not any(isinstance(reply, NoNodeError) for _, reply in present):
                 return open_only(self._view(present), state)
 
     async def check_session(self) -> None:
@@ -166,9 +166,9 @@ class PendingClaimPut(PendingPut):
 
     core: BoundedClaimQueue
 
-    def _first_view(self, answers: tuple[Any, ...]) -> QueueSnapshot | None:
-        segments, listing, claims = answers
-        if any(not isinstance(answer, Listing) for answer in answers) or len(segments.names) != 1:
+    def _first_view(self, replies: tuple[Any, ...]) -> QueueSnapshot | None:
+        segments, listing, claims = replies
+        if any(not isinstance(reply, Listing) for reply in replies) or len(segments.names) != 1:
             return None
         return self._view([(self.segment, self._unclaimed(self.segment, listing, claims))])
 
@@ -182,7 +182,7 @@ class PendingClaimPut(PendingPut):
             segments = await self.core.segments_up_to(self.segment)
             extra = (Children(znodes.claims, watch), GetData(znodes.state, watch))
             *listed, claims, state = await read_all(*(Children(segment, watch) for segment in segments), *extra)
-            if isinstance(claims, NoNodeError) or any(isinstance(answer, NoNodeError) for answer in listed):
+            if isinstance(claims, NoNodeError) or any(isinstance(reply, NoNodeError) for reply in listed):
                 if not segments:
                     return open_only(self._view([]), state)
                 continue

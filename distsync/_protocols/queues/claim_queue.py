@@ -136,7 +136,7 @@ class JoinableCore(AckQueue):
             raise Full from None
         if maxsize > 0:
             path = self._path_in(outcome, 1)
-            await PendingClaimPut(self, segment, item, path, data, maxsize).wait_inside(outcome.answers, blocking)
+            await PendingClaimPut(self, segment, item, path, data, maxsize).wait_inside(outcome.replies, blocking)
 
     def listings(self, segment: str) -> tuple[Request[Any], ...]:
         return *super().listings(segment), Children(self.znodes.claims)
@@ -267,7 +267,7 @@ class JoinableCore(AckQueue):
             head = self.head or znodes.segment(0)
             reads = (Children(znodes.claims, watch), Children(znodes.delayed, watch), Children(znodes.items, watch))
             claims, delayed, items, first = await read_all(*reads, Children(head, watch))
-            if any(isinstance(answer, NoNodeError) for answer in (claims, delayed, items)):
+            if any(isinstance(reply, NoNodeError) for reply in (claims, delayed, items)):
                 await znodes.make()
                 continue
             taken = set(claims.names)

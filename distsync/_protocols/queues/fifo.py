@@ -108,7 +108,7 @@ class QueueCore:
             raise Full from None
         path = self._path_in(outcome, 1)
         if maxsize > 0:
-            await PendingPut(self, segment, item, path, data, maxsize).wait_inside(outcome.answers, blocking)
+            await PendingPut(self, segment, item, path, data, maxsize).wait_inside(outcome.replies, blocking)
 
     async def _put_together(self, items: Sequence[tuple[str, bytes]], still_needed: StillNeeded) -> Sequence[None]:
         await self.append(items, still_needed=still_needed)
@@ -289,8 +289,8 @@ class QueueCore:
         finally:
             if not taken:
                 self.names.clear()
-        if following and isinstance(outcome.answers[0], Node) and following.rpartition("/")[2] in self.names:
-            self.known[following] = outcome.answers[0].data
+        if following and isinstance(outcome.replies[0], Node) and following.rpartition("/")[2] in self.names:
+            self.known[following] = outcome.replies[0].data
         return data
 
     async def _restore(self, path: str, data: bytes, committed: bool | None) -> None:
@@ -315,7 +315,7 @@ class QueueCore:
             return False
         reads = (Children(segment, watch), GetData(segment, watch), GetData(self.znodes.state, watch))
         listing, node, state = await read_all(*reads)
-        if any(isinstance(answer, NoNodeError) for answer in (listing, node, state)):
+        if any(isinstance(reply, NoNodeError) for reply in (listing, node, state)):
             return False
         return not (listing.names or (self.segmented and node.stat.version) or state.stat.version)
 

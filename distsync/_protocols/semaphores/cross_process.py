@@ -61,7 +61,7 @@ async def acquire_permit(
     _forget_released_elsewhere(core)
     while True:
         try:
-            entry, answers = await _enqueue_with_receipt(core, contender_data, max_permits)
+            entry, replies = await _enqueue_with_receipt(core, contender_data, max_permits)
         except DeadlineError:
             return None
         except OutcomeUnknownError as error:
@@ -69,7 +69,7 @@ async def acquire_permit(
                 return None
             continue
         try:
-            admitted = await core.enter(entry, contender_data, answers, blocking)
+            admitted = await core.enter(entry, contender_data, replies, blocking)
             if admitted:
                 return await core.granted(entry, owner)
         except SessionLostError:
@@ -106,14 +106,14 @@ async def _enqueue_with_receipt(
             settle = partial(_withdraw, core, guid, max_permits)
             outcome = await core.receipts.commit(create, reads=reads, on_unknown_outcome=settle)
         except NoNodeError:
-            await core.parents(core.path)
+            await core.ensure_directory(core.path)
             continue
         try:
             if outcome.results is not None:
                 name = outcome.results[0].path.rpartition("/")[2]
                 entry = wait_queue.QueueEntry(core.path, name, outcome.zxid, outcome.session_id)
                 await wait_queue.check_sequence(entry)
-                return wait_queue.Enqueued(entry, outcome.answers)
+                return wait_queue.Enqueued(entry, outcome.replies)
             found = await wait_queue.find(core.path, guid)
             entry = found or wait_queue.QueueEntry(core.path, prefix, 0, outcome.session_id)
             await wait_queue.check_sequence(entry)

@@ -87,7 +87,7 @@ class SemaphoreCore:
         """Whether this process holds no permit."""
         return not self.grants
 
-    async def parents(self, directory: str) -> None:
+    async def ensure_directory(self, directory: str) -> None:
         await ensure(directory, format_permits(self.initial, 0))
 
     async def acquire(
@@ -108,14 +108,14 @@ class SemaphoreCore:
         while True:
             try:
                 reads = (Children(self.path), GetData(self.path))
-                entry, answers = await wait_queue.enqueue(
-                    self.path, wait_queue.LOCK, contender_data, *reads, parents=self.parents
+                entry, replies = await wait_queue.enqueue(
+                    self.path, wait_queue.LOCK, contender_data, *reads, ensure_directory=self.ensure_directory
                 )
             except DeadlineError:
                 return None
             admitted: bool | None = None
             try:
-                admitted = await self.enter(entry, contender_data, answers, blocking)
+                admitted = await self.enter(entry, contender_data, replies, blocking)
                 if admitted:
                     return await self.granted(entry, owner)
             except SessionLostError:
@@ -142,7 +142,7 @@ class SemaphoreCore:
             await Background(delete_until_session_ends(entry.path, entry.session_id))
 
     async def enter(
-        self, entry: wait_queue.QueueEntry, contender_data: bytes, answers: tuple[Any, ...], blocking: bool
+        self, entry: wait_queue.QueueEntry, contender_data: bytes, replies: tuple[Any, ...], blocking: bool
     ) -> bool | None:
         """Wait until our contender is admitted.
 
@@ -151,7 +151,7 @@ class SemaphoreCore:
         """
         lease = Lease(self, entry, contender_data)
         lease.poll_interval = (await Connected()).timeout_ms / 2000
-        view = lease.view(answers) or await lease.read()
+        view = lease.view(replies) or await lease.read()
         while True:
             if not blocking and view.ahead is not None and len(view.ahead) >= view.limit:
                 return False
@@ -303,7 +303,7 @@ class SemaphoreCore:
         while True:
             *_, listing, node = await read_all(*sync, Children(self.path), GetData(self.path))
             if isinstance(node, NoNodeError) or isinstance(listing, NoNodeError):
-                await self.parents(self.path)
+                await self.ensure_directory(self.path)
                 continue
             initial, extra = parse_permits(self.path, node.data)
             holders = wait_queue.in_order(listing.names)[: initial + extra]
@@ -338,14 +338,14 @@ class Lease:
         self.contender_data = contender_data
         self.poll_interval = 60.0
 
-    def view(self, answers: tuple[Any, ...]) -> capacity_wait.QueueSnapshot | None:
+    def view(self, replies: tuple[Any, ...]) -> capacity_wait.QueueSnapshot | None:
         """Interpret the replies. Return None if the connection was lost."""
-        listing, node = answers
+        listing, node = replies
         if isinstance(listing, NoNodeError) or isinstance(node, NoNodeError):
             return capacity_wait.QueueSnapshot(None, 0)
-        for answer in answers:
-            if isinstance(answer, DistsyncError) and not isinstance(answer, INTERRUPTED):
-                raise answer
+        for reply in replies:
+            if isinstance(reply, DistsyncError) and not isinstance(reply, INTERRUPTED):
+                raise reply
         if not isinstance(listing, Listing) or not isinstance(node, Node):
             return None
         ahead = wait_queue.predecessors(listing.names, self.entry.name)

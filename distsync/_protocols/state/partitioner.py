@@ -246,20 +246,18 @@ class PartitionerCore:
             for share in free
         ]
         self._untidy = True
-        *answers, listing = await Pipeline(*claims, Children(self.claims.path))
+        *replies, listing = await Pipeline(*claims, Children(self.claims.path))
         self.claims.forget()
-        for share, answer in zip(free, answers, strict=True):
-            if isinstance(answer, NoNodeError):
+        for share, reply in zip(free, replies, strict=True):
+            if isinstance(reply, NoNodeError):
                 await ensure(self.claims.path, container=True)
-            elif isinstance(answer, Created) and answer.stat is not None and isinstance(listing, Listing):
-                name = answer.path.rpartition("/")[2]
+            elif isinstance(reply, Created) and reply.stat is not None and isinstance(listing, Listing):
+                name = reply.path.rpartition("/")[2]
                 if wait_queue.predecessors([each for each in listing.names if share_of(each) == share], name) == []:
-                    entry = wait_queue.QueueEntry(
-                        self.claims.path, name, answer.stat.czxid, answer.stat.ephemeral_owner
-                    )
+                    entry = wait_queue.QueueEntry(self.claims.path, name, reply.stat.czxid, reply.stat.ephemeral_owner)
                     await self._hold(share, entry, callbacks)
-            elif isinstance(answer, DistsyncError) and not isinstance(answer, INTERRUPTED):
-                raise answer
+            elif isinstance(reply, DistsyncError) and not isinstance(reply, INTERRUPTED):
+                raise reply
         return True
 
     async def _clear_up(self, member: str) -> None:

@@ -114,8 +114,8 @@ class RegistryCore:
         If it differs from the watched copy, the copy is dropped: a change made while we may not
         read fires no watch.
         """
-        _, answer = await read_all(Sync(self.path), GetData(f"{self.path}/{name}"))
-        found = answer if isinstance(answer, Node) else None
+        _, reply = await read_all(Sync(self.path), GetData(f"{self.path}/{name}"))
+        found = reply if isinstance(reply, Node) else None
         known, _ = self._known.get(name, (None, None))
         if found != known:
             self._forget(name)

@@ -308,12 +308,12 @@ class ParticipantCore:
             watch = Watch()
             more = (Children(node, watch), Children(core.folder, watch)) if peers else ()
             reads = (GetData(f"{node}/open", watch), GetData(f"{node}/coordinator", watch), *more)
-            undecided, coordinator, *_ = answers = await read_all(*reads)
+            undecided, coordinator, *_ = replies = await read_all(*reads)
             if isinstance(undecided, NoNodeError):
                 return await self._ended(transaction)
             has_coordinator = not isinstance(coordinator, NoNodeError)
             if peers or not has_coordinator:
-                listing, sites = answers[2:] or await read_all(Children(node), Children(core.folder))
+                listing, sites = replies[2:] or await read_all(Children(node), Children(core.folder))
                 view = VoteSnapshot(()) if isinstance(listing, NoNodeError) else listed(listing)
                 if not view.is_open:
                     return await self._ended(transaction)
