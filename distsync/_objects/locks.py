@@ -107,7 +107,7 @@ class LockBase(Revocable):
         """Return holder and waiters, without a process that merely caches the lock."""
         core = self._core
         if core.grant is not None:
-            return self._line()
+            return self._contenders()
         return parse_contenders(self._read(holders_and_waiters(self.path)))
 
     def _enable_fast_path(self, core: LockCore) -> None:

@@ -157,14 +157,14 @@ class Ownable(SharedObject):
         """Return a function that tells whether the hold that is current now still lasts."""
         return lambda: True
 
-    def _line(self) -> list[Contender]:
-        return parse_contenders(self._read(wait_queue.contenders(self._folder())))
+    def _contenders(self) -> list[Contender]:
+        return parse_contenders(self._read(wait_queue.contenders(self._queue_path())))
 
     def _holders_and_waiters(self) -> list[Contender]:
         """Return holders and waiters, without processes that merely cache the object."""
-        return self._line()
+        return self._contenders()
 
-    def _folder(self) -> str:
+    def _queue_path(self) -> str:
         """Return the path of the wait queue."""
         return self.path
 
@@ -189,7 +189,7 @@ class Ownable(SharedObject):
         Note:
             Costs 1 request and 1 for each contender, in 2 round trips. A semaphore costs 1 more.
         """
-        return self._line()[self._capacity() :]
+        return self._contenders()[self._capacity() :]
 
     def _capacity(self) -> int:
         return 1

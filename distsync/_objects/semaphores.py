@@ -156,9 +156,9 @@ class Semaphore(Ownable):
         Note:
             Costs 2 requests and 1 for each contender.
         """
-        return self._line() if self._layout in POOLS else super().waiters()
+        return self._contenders() if self._layout in POOLS else super().waiters()
 
-    def _folder(self) -> str:
+    def _queue_path(self) -> str:
         core = self._core
         if isinstance(core, PoolSemaphoreCore):
             return core.wait_queue_path

@@ -89,7 +89,7 @@ class _LockView(Revocable):
         Note:
             Costs 1 request and 1 for each contender, in 2 round trips.
         """
-        return _chosen(self._line(), self._is_meant, False)
+        return _chosen(self._contenders(), self._is_meant, False)
 
 
 class SharedWriter(_LockView, RLock):
@@ -563,7 +563,7 @@ class SharedLock:
         Note:
             Costs 1 request and 1 for each contender, in 2 round trips.
         """
-        return _chosen(self._writer._line(), revocation.any_contender, False)
+        return _chosen(self._writer._contenders(), revocation.any_contender, False)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return shared_lock, (type(self), self._writer)

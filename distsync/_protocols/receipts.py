@@ -111,7 +111,7 @@ class Receipts:
             still_needed: Asked each time before the transaction is sent.
 
         Returns:
-            The results, and the answers to ``reads``.
+            The results, and the replies to ``reads``.
 
         Raises:
             ZnodeError: An operation failed, so that none was executed.
@@ -190,8 +190,8 @@ class Receipts:
         """
         receipt, version = await self._chain()
         multis = [
-            Multi((*operations, SetData(receipt.path, b"", version + place)))
-            for place, operations in enumerate(transactions)
+            Multi((*operations, SetData(receipt.path, b"", version + index)))
+            for index, operations in enumerate(transactions)
         ]
         replies = await Pipeline(*multis)
         outcomes = [

@@ -157,7 +157,7 @@ async def _cancel(core: SemaphoreCore, entry: wait_queue.QueueEntry, max_permits
 
     try:
         while True:
-            change, over = (None, False) if max_permits is None else await core.release_operations(max_permits)
+            change, exceeds_max = (None, False) if max_permits is None else await core.release_operations(max_permits)
             in_flight = True
             try:
                 operations = (Delete(entry.path),) if change is None else (change, Delete(entry.path))
@@ -178,7 +178,7 @@ async def _cancel(core: SemaphoreCore, entry: wait_queue.QueueEntry, max_permits
         if not in_flight:
             await Background(_cancel_wait(core, entry, max_permits))
         raise
-    if over:
+    if exceeds_max:
         raise OverReleaseError("Semaphore released too many times")
     return True
 

@@ -213,15 +213,15 @@ class SemaphoreCore:
                 except OverReleaseError:
                     self.grants.extendleft(reversed(mine))
                     raise
-            lost, over = [], None
+            lost, over_release = [], None
             for grant in mine:
                 try:
                     if not await self._delete_lease(grant, max_permits):
                         lost.append(grant)
                 except OverReleaseError as error:
-                    over = error
-            if over is not None:
-                raise over
+                    over_release = error
+            if over_release is not None:
+                raise over_release
         except OverReleaseError:
             raise
         except BaseException:
@@ -261,14 +261,14 @@ class SemaphoreCore:
         """
         while True:
             try:
-                change, over = await self.release_operations(max_permits)
+                change, exceeds_max = await self.release_operations(max_permits)
                 await self.receipts.commit(change, Delete(path))
             except BadVersionError:
                 self.version = -1
                 continue
             except NoNodeError:
                 return False
-            if over:
+            if exceeds_max:
                 raise OverReleaseError("Semaphore released too many times")
             return True
 
@@ -287,12 +287,14 @@ class SemaphoreCore:
             if listing.stat.version != node.stat.version:
                 continue
             free, leases = self.limit(node), len(wait_queue.in_order(listing.names))
-            over = free - leases + 1 > max_permits and self.extra > 0
-            if over and not sync:
+            exceeds_max = free - leases + 1 > max_permits and self.extra > 0
+            if exceeds_max and not sync:
                 sync = (Sync(self.path),)  # the server may lag
                 continue
             if self.extra:
-                return SetData(self.path, format_permits(self.initial, self.extra - over), self.version), over
+                return SetData(
+                    self.path, format_permits(self.initial, self.extra - exceeds_max), self.version
+                ), exceeds_max
             break
         return Check(self.path, self.version), False
 
@@ -307,16 +309,16 @@ class SemaphoreCore:
                 continue
             initial, extra = parse_permits(self.path, node.data)
             holders = wait_queue.in_order(listing.names)[: initial + extra]
-            taken = [f"{self.path}/{lease.name}" for lease in holders if lease.name not in returning]
-            over = 0 if max_permits is None else max(0, initial + extra + count - max_permits)
-            if over > len(taken) and not sync:
+            held = [f"{self.path}/{lease.name}" for lease in holders if lease.name not in returning]
+            excess = 0 if max_permits is None else max(0, initial + extra + count - max_permits)
+            if excess > len(held) and not sync:
                 sync = (Sync(self.path),)  # the server may lag
                 continue
-            if over > len(taken):
+            if excess > len(held):
                 raise OverReleaseError("Semaphore released too many times")
             change = SetData(self.path, format_permits(initial, extra + count), node.stat.version)
             try:  # only if enough permits are still held
-                await self.receipts.commit(change, *map(Check, taken[len(taken) - over :]))
+                await self.receipts.commit(change, *map(Check, held[len(held) - excess :]))
                 return
             except (BadVersionError, NoNodeError):
                 continue

@@ -117,8 +117,8 @@ class ElectionCore(LockCore):
                 await self._release_in_background(grant)
                 raise
             if published:
-                over = self.posts[grant] = Signal()
-                await Background(self._reign(grant, leader_data, over))
+                term_ended = self.posts[grant] = Signal()
+                await Background(self._reign(grant, leader_data, term_ended))
                 return True
             await self._release_in_background(grant)
         return False
@@ -146,31 +146,31 @@ class ElectionCore(LockCore):
                 return False
         return False
 
-    async def _reign(self, grant: Grant, leader_data: bytes, over: Signal) -> None:
+    async def _reign(self, grant: Grant, leader_data: bytes, term_ended: Signal) -> None:
         """Create LEADER again if it is deleted during our term; delete it if we are deposed."""
-        if await Wait(over, grant.loss, limit=GUARD_AFTER_S) is WakeReason.LIMIT:
-            while not (over.fired or grant.loss.fired):
+        if await Wait(term_ended, grant.loss, limit=GUARD_AFTER_S) is WakeReason.LIMIT:
+            while not (term_ended.fired or grant.loss.fired):
                 watch = Watch()
                 if await read(Exists(self.leader_path, watch)) is not None:
-                    await Wait(over, grant.loss, watch)
-                elif not over.fired:
+                    await Wait(term_ended, grant.loss, watch)
+                elif not term_ended.fired:
                     published = await self._publish(grant.entry, leader_data)
-                    if over.fired:
+                    if term_ended.fired:
                         await self._unname(grant.entry)
                     if not published:
                         break
-        if not over.fired:
-            await Wait(over, grant.loss)
+        if not term_ended.fired:
+            await Wait(term_ended, grant.loss)
             self.posts.pop(grant, None)
-            if not over.fired:
+            if not term_ended.fired:
                 await self._step_down(grant.entry)
 
     async def _delete_node(self, grant: Grant) -> bool:
         """End the term: delete LEADER and our candidate. Return False if our candidate was gone."""
         try:
-            over = self.posts.pop(grant, None)
-            if over is not None:
-                over.fire()
+            term_ended = self.posts.pop(grant, None)
+            if term_ended is not None:
+                term_ended.fire()
             await StopHolding(grant.loss)
             return await self._step_down(grant.entry)
         except DeadlineError:

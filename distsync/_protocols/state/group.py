@@ -73,10 +73,10 @@ class GroupCore:
         """
         return list(self._present())
 
-    def over(self, name: str) -> Signal:
+    def membership_ended(self, name: str) -> Signal:
         """Return a signal that fires when this member has left or was removed."""
         presence = self.joined.get(name)
-        return fired() if presence is None else presence.over
+        return fired() if presence is None else presence.ended
 
     async def leave(self, name: str) -> bool:
         """Remove a member. Return False if it was not, or no longer, a member."""

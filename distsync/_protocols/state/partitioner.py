@@ -92,7 +92,7 @@ class PartitionerCore:
         self.member: str | None = None
         self._untidy = False
         """Whether there may be claims of ours that we do not hold."""
-        self._over = Signal()
+        self._leaving = Signal()
         self._finished = Signal()
         self._joining: Signal | None = None
         self._undone: Signal | None = None
@@ -129,11 +129,11 @@ class PartitionerCore:
         member = await self.group.join(contender_data, names=names)
         try:
             members = await self.group.view.get()
-            self.member, self._over, self._finished = member, Signal(), Signal()
+            self.member, self._leaving, self._finished = member, Signal(), Signal()
             await Background(self._work(member, contender_data, callbacks))
         except BaseException:
             if self.member == member:  # its work may have started: no second one may run beside it
-                self._over.fire()
+                self._leaving.fire()
                 self._undone = self._finished
                 await Background(self._work(member, contender_data, callbacks))
             else:
@@ -146,7 +146,7 @@ class PartitionerCore:
         """Give up all shares, then leave. Return False if we were no member, or not this one."""
         if self.member is None or member not in (None, self.member):
             return False
-        self._over.fire()
+        self._leaving.fire()
         if await Wait(self._finished) is WakeReason.DEADLINE:
             raise DeadlineError(f"giving up shares of {self.claims.path}")
         return True
@@ -156,10 +156,10 @@ class PartitionerCore:
         if self._working or self.member != member:  # it has started already, although the start was interrupted
             return
         self._working = True
-        over, finished = self._over, self._finished
+        leaving, finished = self._leaving, self._finished
         try:
             try:
-                await self._balance(member, contender_data, callbacks, over)
+                await self._balance(member, contender_data, callbacks, leaving)
             except ClientClosedError:
                 raise
             except DistsyncError:  # no permission to write, for example: let others have our shares
@@ -175,9 +175,9 @@ class PartitionerCore:
             finished.fire()
             self._notify()
 
-    async def _balance(self, member: str, contender_data: bytes, callbacks: Callbacks, over: Signal) -> None:
+    async def _balance(self, member: str, contender_data: bytes, callbacks: Callbacks, leaving: Signal) -> None:
         """Take and give up shares until we leave."""
-        while not over.fired and member in self.group.mine:
+        while not leaving.fired and member in self.group.mine:
             await self._drop_lost(callbacks)
             if self._untidy:
                 await self._clear_up(member)
@@ -188,7 +188,7 @@ class PartitionerCore:
             elif not (wanted and await self._take(member, wanted, contender_data, callbacks)):
                 losses = [grant.loss for grant in self.held.values()]
                 signals = [self.group.view.watch, *([self.claims.watch] if wanted else [])]
-                await Wait(over, self.group.over(member), *signals, *losses)
+                await Wait(leaving, self.group.membership_ended(member), *signals, *losses)
 
     async def _go(self, member: str, callbacks: Callbacks) -> None:
         """Give up all shares and leave. Other members do not wait for us, even if a request is

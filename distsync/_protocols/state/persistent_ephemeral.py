@@ -52,7 +52,7 @@ class Presence:
         """Sessions in which we have sent a create since the znode last existed: each of them may own
         it.
         """
-        self.over = Signal()
+        self.ended = Signal()
         self._changed = changed
         self._making: Signal | None = None
 
@@ -95,7 +95,7 @@ class Presence:
     def withdraw(self) -> None:
         """Stop maintaining the znode."""
         self.wanted = False
-        self.over.fire()
+        self.ended.fire()
 
     async def settled(self) -> None:
         """Wait until no earlier request for a withdrawn znode is outstanding. Raises DeadlineError."""
@@ -166,7 +166,7 @@ class Presence:
                 except ClientClosedError:
                     return
                 except DistsyncError:  # a quota is exceeded, for example: try again later
-                    await Wait(self.over, limit=REFUSED_S)
+                    await Wait(self.ended, limit=REFUSED_S)
         finally:
             self.withdraw()
             self._changed()
@@ -180,6 +180,6 @@ class Presence:
         watch = Watch()
         stat = await read(Exists(self.path, watch))
         if stat is not None and stat.ephemeral_owner == self.session_id:
-            await Wait(watch, self.over)
+            await Wait(watch, self.ended)
         elif (await Connected()).session_id == session_id:
             self.withdraw()

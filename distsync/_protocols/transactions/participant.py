@@ -164,12 +164,12 @@ class ParticipantCore:
         while (before := core.leaving.get(self.site)) is not None:
             await Wait(before)
         if self.site in core.to_leave:
-            core.leaving[self.site] = over = Signal()
+            core.leaving[self.site] = left = Signal()
             try:
                 await self.leave()
             finally:
                 del core.leaving[self.site]
-                over.fire()
+                left.fire()
 
     async def _stay(self) -> bool:
         """Wait until no background protocol removes this site. Return False at the deadline."""
