@@ -379,7 +379,7 @@ def test_lease_runs_out_without_a_word_from_any_server(proxied: Client, proxy: P
     assert session is not None
     proxy.blackhole()
     assert proxied.run(ask(Wait(loss, limit=PATIENCE))) is WakeReason.SIGNAL
-    assert loss.reason == "lease ran out"
+    assert loss.reason == "lease expired"
     assert not proxied.is_proven(session)
     proxy.heal()
     eventually(lambda: proxied.run(ask(Exists(path))) is None)

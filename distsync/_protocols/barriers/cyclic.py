@@ -124,13 +124,13 @@ class BarrierGeneration:
         return json.dumps(fields).encode()
 
     @property
-    def kept(self) -> int:
+    def recorded_generations(self) -> int:
         """How many generations that passed are recorded."""
         return max(2, REMEMBERED // self.parties)
 
     def next_generation(self, names: list[str]) -> BarrierGeneration:
         """Return the data after the contenders ``names`` have passed."""
-        passed = (*self.passed, tuple(names))[-self.kept :]
+        passed = (*self.passed, tuple(names))[-self.recorded_generations :]
         after = max((each.number for each in in_order(names)[-1:]), default=self.after)
         return replace(self, generation=self.generation + 1, after=after, passed=passed, left=())
 
@@ -144,9 +144,9 @@ class BarrierGeneration:
 
     def with_reset_marks(self, names: Iterable[str]) -> tuple[BarrierGeneration, list[ContenderNode]]:
         """Return the data, updated from any reset marks in the queue, and the other contenders."""
-        line = in_order(names)
-        marks = [each.number for each in line if RESET in each.name]
-        waiting = [each for each in line if RESET not in each.name]
+        order = in_order(names)
+        marks = [each.number for each in order if RESET in each.name]
+        waiting = [each for each in order if RESET not in each.name]
         after = (
             marks[-1] if marks and (self.after is None or sequence_distance(marks[-1], self.after) > 0) else self.after
         )
@@ -373,7 +373,7 @@ class BarrierCore:
         session_id = (await Connected()).session_id
         passed = chain.from_iterable(turn.passed)
         entry = next((QueueEntry(directory, name, 0, session_id) for name in passed if guid in name), None)
-        if entry is None and turn.generation - known > turn.kept:
+        if entry is None and turn.generation - known > turn.recorded_generations:
             raise BrokenBarrierError
         return entry
 

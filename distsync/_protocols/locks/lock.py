@@ -430,7 +430,7 @@ class LockCore:
         ):
             return
         if not await self._release_node(grant) or not session_alive:
-            raise LockLostError(self.path, grant.loss.reason or (ZNODE_DELETED if session_alive else "lease ran out"))
+            raise LockLostError(self.path, grant.loss.reason or (ZNODE_DELETED if session_alive else "lease expired"))
 
     async def force_release(self, grant: Grant | None, owner: object) -> None:
         """Release ``grant`` after a call of ``owner`` was interrupted at an unknown point."""

@@ -116,7 +116,7 @@ async def request_revocation(
     """
     asked = await _held(directory, matches) or await _held(directory, matches, Sync(directory))
     if not asked:
-        raise NotHeldError(f"nobody holds {directory}: there is nothing to revoke")
+        raise NotHeldError(f"{directory} is not held: there is nothing to revoke")
     await _write(asked, marker)
     return list(asked)
 

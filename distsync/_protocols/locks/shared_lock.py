@@ -318,7 +318,7 @@ class SharedCore:
             raise
         if not existed or not session_alive:
             raise LockLostError(
-                self.path, share.grant.loss.reason or (ZNODE_DELETED if session_alive else "lease ran out")
+                self.path, share.grant.loss.reason or (ZNODE_DELETED if session_alive else "lease expired")
             )
 
     def _claim(self, owner: object) -> ReadGrant:

@@ -14,7 +14,7 @@ next listing. If a caller's ``alive`` is missing for longer than its session tim
 counts as dead: its tasks, parts and answers are removed, and the pool too if it has no name. A
 caller whose session has ended creates ``alive`` again. Removal begins with a persistent ``alive``:
 the next sweep completes a removal whose process exits, and a caller that still runs notices the
-removal by it, or by the missing answers folder, which is deleted before its tasks.
+removal by it, or by the missing ``answers``, which is deleted before its tasks.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ class Caller:
 
     def __init__(self, core: PoolCore, caller: str, is_private: bool) -> None:
         self.core, self.caller, self.is_private = core, caller, is_private
-        self.folder = core.znodes.folder(caller)
-        self.parts = core.znodes.parts_folder(caller)
+        self.path = core.znodes.caller_path(caller)
+        self.parts = core.znodes.parts_path(caller)
         self.answers = core.znodes.answers(caller)
         #: Fires when no more answers are to be received.
         self.stop = Signal()
@@ -80,7 +80,7 @@ class Caller:
         record = json.dumps({"alone": self.is_private, "timeout_ms": session.timeout_ms}).encode()
         await self.core.znodes.make()
         await ensure(self.core.znodes.callers)
-        for path, data in ((self.folder, record), (self.parts, b""), (self.answers, b"")):
+        for path, data in ((self.path, record), (self.parts, b""), (self.answers, b"")):
             await ensure(path, data)
         await self._announce(session)
 
@@ -88,9 +88,9 @@ class Caller:
         """Create ``alive`` for the current session. Raises NoNodeError if this caller is being
         removed.
         """
-        alive = f"{self.folder}/alive"
+        alive = f"{self.path}/alive"
         while self._session_id != session.session_id:
-            made, _ = await Pipeline(Create(alive, ephemeral=True), Delete(f"{self.folder}/doubt"))
+            made, _ = await Pipeline(Create(alive, ephemeral=True), Delete(f"{self.path}/doubt"))
             if isinstance(made, INTERRUPTED):
                 session = await Connected()
             elif isinstance(made, NodeExistsError):
@@ -172,7 +172,7 @@ async def remove_caller(core: PoolCore, caller: str, is_private: bool) -> None:
     await remove_tree(core.znodes.answers(caller))
     if not is_private:
         await core.withdraw_tasks(caller)
-    await remove_tree(core.znodes.path if is_private else core.znodes.folder(caller))
+    await remove_tree(core.znodes.path if is_private else core.znodes.caller_path(caller))
 
 
 async def sweep(core: PoolCore) -> None:
@@ -186,9 +186,9 @@ async def sweep(core: PoolCore) -> None:
 
 
 async def _sweep_one(core: PoolCore, caller: str) -> None:
-    folder = core.znodes.folder(caller)
-    alive, doubt = f"{folder}/alive", f"{folder}/doubt"
-    node, stat = await read_all(GetData(folder), Exists(alive))
+    path = core.znodes.caller_path(caller)
+    alive, doubt = f"{path}/alive", f"{path}/doubt"
+    node, stat = await read_all(GetData(path), Exists(alive))
     if not isinstance(node, Node) or (stat is not None and stat.ephemeral_owner):
         return
     alone, timeout_ms = _wills(node.data)

@@ -190,8 +190,8 @@ class PendingClaimPut(PendingPut):
             return open_only(self._view(unclaimed), state)
 
     def _unclaimed(self, segment: str, listing: Listing, claims: Listing) -> Listing:
-        taken, folder = set(claims.names), segment.rpartition("/")[2]
-        return listing._replace(names=tuple(name for name in listing.names if f"{folder}~{name}" not in taken))
+        taken, segment_name = set(claims.names), segment.rpartition("/")[2]
+        return listing._replace(names=tuple(name for name in listing.names if f"{segment_name}~{name}" not in taken))
 
     async def mark_admitted(self) -> None:
         assert self.path is not None

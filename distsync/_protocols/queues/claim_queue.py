@@ -259,7 +259,7 @@ class JoinableCore(AckQueue):
                     raise
 
     async def look(self, watch: Watch | None = None) -> list[str]:
-        """Return the available items of the first folder that has any, in order. Arm ``watch`` on all
+        """Return the available items of the first parent that has any, in order. Set ``watch`` on all
         that may add one.
         """
         znodes = self.znodes

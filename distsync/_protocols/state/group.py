@@ -63,7 +63,7 @@ class GroupCore:
         return name
 
     def _present(self) -> dict[str, Presence]:
-        return {name: presence for name, presence in self.joined.items() if presence.wanted}
+        return {name: presence for name, presence in self.joined.items() if presence.is_maintained}
 
     @property
     def mine(self) -> list[str]:
@@ -83,4 +83,4 @@ class GroupCore:
         self.view.forget()
         presence = self.joined.get(name)
         self.joined = {one: each for one, each in self._present().items() if one != name}
-        return presence is not None and presence.wanted and await presence.delete()
+        return presence is not None and presence.is_maintained and await presence.delete()

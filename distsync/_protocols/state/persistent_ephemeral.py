@@ -46,7 +46,6 @@ class Presence:
     def __init__(self, path: str, data: bytes, changed: Callable[[], None]) -> None:
         self.path = path
         self.data = data
-        self.wanted = True
         self.session_id = 0
         self.asked_in: set[int] = set()
         """Sessions in which we have sent a create since the znode last existed: each of them may own
@@ -55,6 +54,11 @@ class Presence:
         self.ended = Signal()
         self._changed = changed
         self._making: Signal | None = None
+
+    @property
+    def is_maintained(self) -> bool:
+        """Whether the znode is created again in each new session."""
+        return not self.ended.fired
 
     async def create(self) -> None:
         """Create the znode and maintain it. If interrupted, the znode is not left behind."""
@@ -94,7 +98,6 @@ class Presence:
 
     def withdraw(self) -> None:
         """Stop maintaining the znode."""
-        self.wanted = False
         self.ended.fire()
 
     async def settled(self) -> None:
@@ -116,7 +119,7 @@ class Presence:
 
     async def _create(self) -> None:
         asked = 0
-        while self.wanted:
+        while self.is_maintained:
             session_id = (await Connected()).session_id
             try:
                 asked = session_id
@@ -136,7 +139,7 @@ class Presence:
                 await ensure(parent_of(self.path), container=True)
             except INTERRUPTED:
                 continue
-        if not self.wanted and asked:
+        if not self.is_maintained and asked:
             await self._take_back(asked)
 
     async def _take_back(self, session_id: int) -> None:
@@ -160,7 +163,7 @@ class Presence:
     async def maintain(self) -> None:
         """Create the znode again in each new session."""
         try:
-            while self.wanted:
+            while self.is_maintained:
                 try:
                     await self._look_after()
                 except ClientClosedError:
