@@ -89,8 +89,8 @@ class LockBase(Revocable):
 
     def _acquire(self, timeout: float | None, blocking: bool) -> bool:
         core, linger = self._core, self.linger
-        brief = timeout is not None and timeout < QUERY_TIMEOUT_S
-        work = core.acquire(current_owner(), describe(linger), blocking, linger=linger, is_short_wait=brief)
+        is_short_wait = timeout is not None and timeout < QUERY_TIMEOUT_S
+        work = core.acquire(current_owner(), describe(linger), blocking, linger=linger, is_short_wait=is_short_wait)
         acquired: bool = self._run(work, timeout)
         if acquired:
             self._register_loss_callback()
@@ -137,8 +137,8 @@ class LockBase(Revocable):
     ) -> None:
         before: list[LockSnapshot] = []
         try:
-            quick = self._fast_path
-            if quick is not None and quick.release_to_cache(before, self._only_owner_releases):
+            fast_path = self._fast_path
+            if fast_path is not None and fast_path.release_to_cache(before, self._only_owner_releases):
                 return
             before.append(self._core.snapshot)
             exit_context(self.release, error)
@@ -301,8 +301,8 @@ class Lock(LockBase):
         """
         before: list[LockSnapshot] = []
         try:
-            quick = self._fast_path
-            if quick is not None and timeout == -1 and quick.acquire_from_cache(before):
+            fast_path = self._fast_path
+            if fast_path is not None and timeout == -1 and fast_path.acquire_from_cache(before):
                 return True
             seconds = validate_timeout(timeout, "lock", blocking)
             before.append(self._core.snapshot)
@@ -333,8 +333,8 @@ class Lock(LockBase):
         """
         before: list[LockSnapshot] = []
         try:
-            quick = self._fast_path
-            if quick is not None and quick.release_to_cache(before):
+            fast_path = self._fast_path
+            if fast_path is not None and fast_path.release_to_cache(before):
                 return
             before.append(self._core.snapshot)
             self._release()
@@ -437,8 +437,8 @@ class RLock(LockBase):
         """
         before: list[LockSnapshot] = []
         try:
-            quick = self._fast_path
-            if quick is not None and timeout == -1 and quick.acquire_from_cache(before):
+            fast_path = self._fast_path
+            if fast_path is not None and timeout == -1 and fast_path.acquire_from_cache(before):
                 return True
             seconds = validate_timeout(timeout, "lock", blocking)
             core = self._core
@@ -469,8 +469,8 @@ class RLock(LockBase):
         """
         before: list[LockSnapshot] = []
         try:
-            quick = self._fast_path
-            if quick is not None and quick.release_to_cache(before, mine=True):
+            fast_path = self._fast_path
+            if fast_path is not None and fast_path.release_to_cache(before, mine=True):
                 return
             core = self._core
             before.append(core.snapshot)

@@ -295,13 +295,13 @@ class Semaphore(Ownable):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        begun = [False]
+        started = [False]
         try:
-            exit_context(lambda: self._release(1, begun), error)
+            exit_context(lambda: self._release(1, started), error)
         except DistsyncError:
             raise
         except BaseException:
-            self._release_anyway(1, begun)
+            self._release_anyway(1, started)
             raise
 
     def __repr__(self) -> str:

@@ -324,9 +324,11 @@ class SharedReader(_LockView):
             before.append(core.reading(owner))
             if core.deepen(owner):
                 return True
-            brief = seconds is not None and seconds < QUERY_TIMEOUT_S
+            is_short_wait = seconds is not None and seconds < QUERY_TIMEOUT_S
             linger = self.linger
-            acquired: bool = self._run(core.acquire(owner, describe(linger), blocking, brief, linger=linger), seconds)
+            acquired: bool = self._run(
+                core.acquire(owner, describe(linger), blocking, is_short_wait, linger=linger), seconds
+            )
             if acquired:
                 self._register_loss_callback()
             return acquired

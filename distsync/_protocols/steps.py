@@ -170,7 +170,7 @@ class GetData(Request[Node]):
 
 
 @dataclass(frozen=True)
-class GetEach(Request["tuple[Node | BaseException, ...]"]):
+class MultiRead(Request["tuple[Node | BaseException, ...]"]):
     """Read several znodes in one consistent snapshot, without watches.
 
     The result has one element for each path: a Node, or the error in its place. Raises RequestError

@@ -64,9 +64,9 @@ LAST = HALF - 1
 # The server formats sequence numbers with %010d, so they have a minus sign once the counter
 # has overflowed. After a known suffix that is unambiguous. After anything else, a single dash
 # is a separator before ten digits, and a minus sign before nine.
-_MARKED = re.compile(r"(-lock-|-latch-|-__READ__|-__WRIT__|__lock__|__rlock__)(\d{10}|-\d{9,10})$")
+_KNOWN_SUFFIX = re.compile(r"(-lock-|-latch-|-__READ__|-__WRIT__|__lock__|__rlock__)(\d{10}|-\d{9,10})$")
 # Length of the longest suffix and number. Searching whole names takes seven times as long.
-_TAIL = len("__rlock__") + len("-2147483648")
+_MAX_SUFFIX_LENGTH = len("__rlock__") + len("-2147483648")
 _FOREIGN = re.compile(r"(?:(?<=-)(?P<far>-\d{9,10})|(?P<number>\d{10})|(?P<near>(?<!-)-\d{9}))$")
 
 
@@ -124,9 +124,9 @@ class QueueDecision(NamedTuple):
 
 def parse(name: str) -> ContenderNode | None:
     """Parse the name of a child. Return None if it is not a contender."""
-    marked = _MARKED.search(name, max(0, len(name) - _TAIL))
-    if marked:
-        return ContenderNode(name, int(marked[2]), marked[1])
+    known = _KNOWN_SUFFIX.search(name, max(0, len(name) - _MAX_SUFFIX_LENGTH))
+    if known:
+        return ContenderNode(name, int(known[2]), known[1])
     foreign = _FOREIGN.search(name)
     return ContenderNode(name, int(foreign[foreign.lastgroup or 0]), "") if foreign else None
 

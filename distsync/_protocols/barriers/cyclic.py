@@ -176,7 +176,7 @@ class BarrierSnapshot:
 
     names: list[str]
     present: bool
-    turn: BarrierGeneration
+    record: BarrierGeneration
 
 
 @dataclass
@@ -197,30 +197,30 @@ class Waiter:
     refused: BarrierGeneration | None = None
     acted: tuple[int, list[str]] | None = None
 
-    def index_in(self, turn: BarrierGeneration) -> int:
+    def index_in(self, record: BarrierGeneration) -> int:
         """Return our index, given that our znode is missing.
 
         Raise BrokenBarrierError if we have not passed, because another client deleted the znode.
         """
-        index = turn.index_of(self.entry.name)
+        index = record.index_of(self.entry.name)
         if index is None:
             raise BrokenBarrierError
         return index
 
-    def note(self, view: BarrierSnapshot, parties: int) -> int | None:
+    def update(self, view: BarrierSnapshot, parties: int) -> int | None:
         """Return how many contenders of this generation are ahead, or None if a party is missing.
 
         Raise BrokenBarrierError if the barrier is broken.
         """
-        if view.turn.broken or self.entry.name not in view.names:
-            self.refused = view.turn
+        if view.record.broken or self.entry.name not in view.names:
+            self.refused = view.record
             raise BrokenBarrierError
-        if self.view is not None and self.view.turn.generation != view.turn.generation:
+        if self.view is not None and self.view.record.generation != view.record.generation:
             self.seen.clear()  # they were enqueued before a reset
         group = set(view.names[:parties])
         self.view = view
         if self.entry.name in group:
-            if self.seen - group - {*view.turn.left}:
+            if self.seen - group - {*view.record.left}:
                 return None
             self.seen |= group
         return view.names.index(self.entry.name)
@@ -249,7 +249,7 @@ class BarrierCore:
     async def _agree(self) -> None:
         """Check the number of parties. Raise MismatchError if it is not ours."""
         with suppress(NoNodeError):
-            self._turn(await read(GetData(self.path)))
+            self._parse_record(await read(GetData(self.path)))
 
     async def wait(
         self, contender_data: bytes, action: Callable[[], Any] | None = None, on_cancel_leave: bool = False
@@ -302,9 +302,9 @@ class BarrierCore:
             if on_cancel_leave and guids:
                 await self._leave_before_end(guids[-1])
             raise
-        party = Waiter(entry)
+        waiter = Waiter(entry)
         try:
-            return await self._wait_for_release(party, replies, watch, action)
+            return await self._wait_for_release(waiter, replies, watch, action)
         except BaseException as error:
             gives_up = isinstance(error, (DeadlineError, SessionLostError, OutcomeUnknownError))
             has_left = False
@@ -314,7 +314,7 @@ class BarrierCore:
                 )
             finally:
                 if not has_left:
-                    await self.unfinished.defer(partial(self._leave_and_break, party, gives_up))
+                    await self.unfinished.defer(partial(self._leave_and_break, waiter, gives_up))
             if gives_up:
                 raise BrokenBarrierError from error
             raise
@@ -340,7 +340,7 @@ class BarrierCore:
             _, listing, node = await read_all(*reads)
             if isinstance(node, NoNodeError) or isinstance(listing, NoNodeError):
                 return False
-            now, waiting = self._turn(node).with_reset_marks(listing.names)
+            now, waiting = self._parse_record(node).with_reset_marks(listing.names)
             mine = next((each for each in waiting if mark in each.name), None)
             if mine is None:
                 return any(mark in name for name in now.left)
@@ -367,34 +367,34 @@ class BarrierCore:
         ``known``. Enqueueing again could then count this call twice.
         """
         try:
-            turn = self._turn(await read(GetData(directory)))
+            record = self._parse_record(await read(GetData(directory)))
         except NoNodeError:
             return None
         session_id = (await Connected()).session_id
-        passed = chain.from_iterable(turn.passed)
+        passed = chain.from_iterable(record.passed)
         entry = next((QueueEntry(directory, name, 0, session_id) for name in passed if guid in name), None)
-        if entry is None and turn.generation - known > turn.recorded_generations:
+        if entry is None and record.generation - known > record.recorded_generations:
             raise BrokenBarrierError
         return entry
 
     async def _wait_for_release(
-        self, party: Waiter, replies: Any, watch: Watch, action: Callable[[], Any] | None
+        self, waiter: Waiter, replies: Any, watch: Watch, action: Callable[[], Any] | None
     ) -> int:
-        view = self._view(party.entry, replies)
+        view = self._view(waiter.entry, replies)
         while True:
             if view is None:
                 watch = Watch()
-                view = await self._read_state(party.entry, watch)
+                view = await self._read_state(waiter.entry, watch)
             if not view.present:
-                return party.index_in(view.turn)
-            ahead = party.note(view, self.parties)
+                return waiter.index_in(view.record)
+            ahead = waiter.update(view, self.parties)
             if ahead is None:
-                return await self._give_up(party)
+                return await self._give_up(waiter)
             if ahead == self.parties - 1:
-                if await self._open(party, view, action):
+                if await self._open(waiter, view, action):
                     return ahead
             elif await self._wait(watch) is WakeReason.DEADLINE:
-                return await self._give_up(party)
+                return await self._give_up(waiter)
             view = None
 
     async def _wait(self, watch: Watch) -> WakeReason:
@@ -419,17 +419,17 @@ class BarrierCore:
             return None
         if listing.stat.version != node.stat.version:
             return None
-        turn, waiting = self._turn(node).with_reset_marks(listing.names)
+        record, waiting = self._parse_record(node).with_reset_marks(listing.names)
         present = any(contender.name == entry.name for contender in waiting)
-        return BarrierSnapshot([contender.name for contender in waiting if turn.includes(contender)], present, turn)
+        return BarrierSnapshot([contender.name for contender in waiting if record.includes(contender)], present, record)
 
-    def _turn(self, node: Node) -> BarrierGeneration:
-        turn = generation_in(self.path, node)
-        self.agreed = turn.parties == self.parties
+    def _parse_record(self, node: Node) -> BarrierGeneration:
+        record = generation_in(self.path, node)
+        self.agreed = record.parties == self.parties
         if not self.agreed:
-            raise MismatchError("the number of parties", self.path, turn.parties, self.parties)
-        self.generation = max(self.generation, turn.generation)
-        return turn
+            raise MismatchError("the number of parties", self.path, record.parties, self.parties)
+        self.generation = max(self.generation, record.generation)
+        return record
 
     async def _read_state(self, entry: QueueEntry, watch: Watch) -> BarrierSnapshot:
         while True:
@@ -438,51 +438,51 @@ class BarrierCore:
             if view is not None and (view.present or (await Connected()).session_id == entry.session_id):
                 return view
 
-    async def _open(self, party: Waiter, view: BarrierSnapshot, action: Callable[[], Any] | None) -> bool:
+    async def _open(self, waiter: Waiter, view: BarrierSnapshot, action: Callable[[], Any] | None) -> bool:
         """Run the action, and let all members pass. Return False if the generation has changed."""
         names = view.names[: self.parties]
-        group = (view.turn.generation, names)
-        if action is not None and party.acted != group:
+        group = (view.record.generation, names)
+        if action is not None and waiter.acted != group:
             try:
                 await Call(action)
             except BaseException:
-                await self._break(view.turn)
+                await self._break(view.record)
                 raise
-            party.acted = group
-        turn = view.turn.next_generation(names)
+            waiter.acted = group
+        record = view.record.next_generation(names)
         members = [Delete(f"{self.path}/{name}") for name in names]
         try:
-            await self.receipts.commit(SetData(self.path, turn.data(), view.turn.version), *members)
-            self.generation = max(self.generation, turn.generation)
+            await self.receipts.commit(SetData(self.path, record.data(), view.record.version), *members)
+            self.generation = max(self.generation, record.generation)
             return True
         except (BadVersionError, NoNodeError):
             return False
 
-    async def _give_up(self, party: Waiter) -> int:
+    async def _give_up(self, waiter: Waiter) -> int:
         """Break the barrier, unless it opens just now.
 
         The reason is our deadline, or a missing party.
         """
         while True:
-            view = await self._read_state(party.entry, Watch())
+            view = await self._read_state(waiter.entry, Watch())
             if not view.present:
-                return party.index_in(view.turn)
-            party.note(view, self.parties)
-            broken = replace(view.turn, broken=True)
+                return waiter.index_in(view.record)
+            waiter.update(view, self.parties)
+            broken = replace(view.record, broken=True)
             try:
-                breaking = SetData(self.path, broken.data(), view.turn.version)
-                await self.receipts.commit(breaking, Delete(party.entry.path))
+                breaking = SetData(self.path, broken.data(), view.record.version)
+                await self.receipts.commit(breaking, Delete(waiter.entry.path))
             except (BadVersionError, NoNodeError):
                 continue
             raise BrokenBarrierError
 
-    async def _leave_and_break(self, party: Waiter, timed_out: bool) -> None:
+    async def _leave_and_break(self, waiter: Waiter, timed_out: bool) -> None:
         """Leave after the call has ended, and break the barrier for the parties that count on us.
 
         A party that gave up breaks the barrier wherever it was in the queue, as it would with a
         connection. An interrupted one does so only if it was to pass with this generation.
         """
-        view, entry = None, party.entry
+        view, entry = None, waiter.entry
         limit = None if timed_out else self.parties
         with suppress(SessionLostError):  # the barrier was deleted
             while view is None:
@@ -490,13 +490,13 @@ class BarrierCore:
         if view is None:
             return
         if not view.present:
-            passed = view.turn.index_of(entry.name) is not None
-            for seen in () if passed or entry.name in view.turn.left else (party.view, view):
+            passed = view.record.index_of(entry.name) is not None
+            for seen in () if passed or entry.name in view.record.left else (waiter.view, view):
                 if seen is not None and entry.name in self._counting(seen, entry)[:limit]:
-                    await self._break(seen.turn)
+                    await self._break(seen.record)
         else:
             if entry.name in view.names[:limit]:
-                await self._break(party.refused or view.turn)
+                await self._break(waiter.refused or view.record)
             await delete_guaranteed(entry.path)
 
     async def _break_after_lost_reply(self, guid: str) -> None:
@@ -511,7 +511,7 @@ class BarrierCore:
                 continue
             if not isinstance(listing, Listing) or not isinstance(node, Node):
                 return
-            now, waiting = self._turn(node).with_reset_marks(listing.names)
+            now, waiting = self._parse_record(node).with_reset_marks(listing.names)
             mine = next((each for each in waiting if guid in each.name), None)
             if mine is None:
                 return
@@ -525,9 +525,9 @@ class BarrierCore:
     def _counting(self, snapshot: BarrierSnapshot, entry: QueueEntry) -> list[str]:
         """Return the contenders that count, in queue order, given that ``entry`` is enqueued."""
         waiting = in_order({*snapshot.names, entry.name})
-        return [each.name for each in waiting if snapshot.turn.includes(each)]
+        return [each.name for each in waiting if snapshot.record.includes(each)]
 
-    async def _break(self, turn: BarrierGeneration | None, creates: bool = False) -> None:
+    async def _break(self, record: BarrierGeneration | None, creates: bool = False) -> None:
         """Break this generation of the barrier, or the current one if None.
 
         With ``creates``, a missing barrier is created. A party that has waited must not do so, as
@@ -538,18 +538,18 @@ class BarrierCore:
             try:
                 *_, node = await read_all(*sync, GetData(self.path))
                 raise_first((node,))
-                now = self._turn(node)
-                if now.broken and turn is None and not sync:
+                now = self._parse_record(node)
+                if now.broken and record is None and not sync:
                     sync = (Sync(self.path),)  # the server may lag, and miss a reset
                     continue
-                if now.broken or (turn is not None and now.generation != turn.generation):
+                if now.broken or (record is not None and now.generation != record.generation):
                     return
                 await self.receipts.commit(SetData(self.path, replace(now, broken=True).data(), now.version))
                 return
             except BadVersionError:
                 continue
             except OutcomeUnknownError as unknown:
-                if turn is None:
+                if record is None:
                     raise
                 raise_deadline(unknown)
             except NoNodeError:
@@ -575,7 +575,7 @@ class BarrierCore:
                         return
                     sync = (Sync(self.path),)  # the server may lag
                     continue
-                now, waiting = self._turn(node).with_reset_marks(listing.names)
+                now, waiting = self._parse_record(node).with_reset_marks(listing.names)
                 after = waiting[-1].number if waiting else now.after  # in case we exit before the mark is read
                 fresh = replace(now, generation=now.generation + 1, broken=False, after=after, left=())
                 is_sent = True
@@ -595,7 +595,7 @@ class BarrierCore:
             listing, node = await read_all(Children(self.path), GetData(self.path))
             if isinstance(node, NoNodeError) or isinstance(listing, NoNodeError):
                 return
-            now, _ = self._turn(node).with_reset_marks(listing.names)
+            now, _ = self._parse_record(node).with_reset_marks(listing.names)
             marks = [name for name in listing.names if guid in name]
             if not marks:
                 return
@@ -614,6 +614,6 @@ class BarrierCore:
         listing, node = await read_all(Children(self.path), GetData(self.path))
         if isinstance(node, NoNodeError) or isinstance(listing, NoNodeError):
             return 0, False
-        turn, contenders = self._turn(node).with_reset_marks(listing.names)
-        waiting = [contender for contender in contenders if turn.includes(contender)]
-        return (0 if turn.broken else min(len(waiting), self.parties)), turn.broken
+        record, contenders = self._parse_record(node).with_reset_marks(listing.names)
+        waiting = [contender for contender in contenders if record.includes(contender)]
+        return (0 if record.broken else min(len(waiting), self.parties)), record.broken

@@ -154,7 +154,7 @@ class LockCore:
                 if waiter.grant is None:
                     break
                 if self._still_held(waiter):
-                    self._take(waiter.grant, owner)
+                    self._set_holder(waiter.grant, owner)
                     return True
         except DeadlineError:
             return False
@@ -215,7 +215,7 @@ class LockCore:
             raise
         self.local_handovers = 0
         grant.loss.subscribe(self._wake_all_local_waiters)
-        self._take(grant, owner)
+        self._set_holder(grant, owner)
         return True
 
     # ---- the cache; cache_revocation.py detects other clients that want a cached lock
@@ -320,7 +320,7 @@ class LockCore:
                 if waiter.is_granted or await Wait(waiter.signal) is WakeReason.DEADLINE:
                     break
         except BaseException:
-            await self._forward(waiter)
+            await self._pass_on_grant(waiter)
             raise
         finally:
             if waiter in self.local_waiters:
@@ -329,7 +329,7 @@ class LockCore:
                 self._wake_local_waiter()
         return waiter
 
-    async def _forward(self, waiter: LocalWaiter) -> None:
+    async def _pass_on_grant(self, waiter: LocalWaiter) -> None:
         """Pass on what an interrupted waiter was granted: the lock, or the turn to enqueue."""
         if waiter.grant is not None:
             if self._still_held(waiter) and not self._hand_to_local_waiter():
@@ -350,7 +350,7 @@ class LockCore:
         ]
         return self.grant is waiter.grant and self.owner is waiter.owner
 
-    def _take(self, grant: Grant, owner: object) -> None:
+    def _set_holder(self, grant: Grant, owner: object) -> None:
         self.acquire_count += 1
         self.owner, self.depth, self.grant = owner, 1, grant
         self.unreported_losses = [entry for entry in self.unreported_losses if entry[0] is not owner]
@@ -462,31 +462,32 @@ class LockCore:
         self.owner = temporary_owner
         return self.force_release(grant, temporary_owner)
 
-    def finish_release(self, was: LockSnapshot, caller: object) -> Coroutine[Any, Any, None]:
-        """Complete the interrupted release that ``caller`` began in the state ``was``.
+    def finish_release(self, before: LockSnapshot, caller: object) -> Coroutine[Any, Any, None]:
+        """Complete the interrupted release that ``caller`` began in the state ``before``.
 
         Return a coroutine that completes the release, however far it got. A loss that the release
         would have raised counts as reported. Idempotent.
         """
-        owner = was.owner
-        if self.grant is was.grant and self.acquire_count != was.acquire_count:  # cached, and acquired again since
+        owner = before.owner
+        if self.grant is before.grant and self.acquire_count != before.acquire_count:
+            # cached, and acquired again since
             return self.force_release(None, owner)
-        if owner is not caller and any(entry[0] is caller for entry in was.unreported_losses):
+        if owner is not caller and any(entry[0] is caller for entry in before.unreported_losses):
             self.unreported_losses = [
                 entry
                 for entry in self.unreported_losses
-                if entry[0] is not caller or entry not in was.unreported_losses
+                if entry[0] is not caller or entry not in before.unreported_losses
             ]
             return self.force_release(None, caller)
-        if self.grant is was.grant is not None and self.owner is owner:
-            self.depth = was.depth - 1
-            if was.depth <= 1:
+        if self.grant is before.grant is not None and self.owner is owner:
+            self.depth = before.depth - 1
+            if before.depth <= 1:
                 self.owner = owner = object()  # so that the former holder cannot mistake itself for the holder
-        elif self.grant is was.grant:  # handed to another thread, which deletes the znode
+        elif self.grant is before.grant:  # handed to another thread, which deletes the znode
             return self.force_release(None, object())
         else:
             owner = object()  # already released: a later holder, even the same thread, keeps the lock
-        return self.force_release(was.grant if was.depth <= 1 else None, owner)
+        return self.force_release(before.grant if before.depth <= 1 else None, owner)
 
     @property
     def snapshot(self) -> LockSnapshot:

@@ -93,22 +93,22 @@ async def take(
 async def _take_in_turn(source: TakeSource[Taken], directory: str, contender_data: bytes) -> Taken | None:
     while (taken := await source.try_take()) is None:
         entry, (listing,) = await enqueue(directory, LOCK, contender_data, Children(directory))
-        done = Signal()
+        finished = Signal()
         try:
-            await Background(_leave_when(done, entry))
+            await Background(_delete_when(finished, entry))
             state = await wait_for_turn(entry, listing)
             if state is QueueState.HELD:
-                taken = await _first(source, entry)
+                taken = await _wait_as_first(source, entry)
         except SessionLostError:
             continue
         finally:
-            done.fire()
+            finished.fire()
         if taken is not None or state is not QueueState.GONE:
             return taken
     return taken
 
 
-async def _leave_when(finished: Signal, entry: QueueEntry) -> None:
+async def _delete_when(finished: Signal, entry: QueueEntry) -> None:
     """Delete ``entry`` when ``finished`` fires. Started before anything is taken, because nothing may
     be awaited afterwards.
     """
@@ -116,7 +116,7 @@ async def _leave_when(finished: Signal, entry: QueueEntry) -> None:
     await delete_until_session_ends(entry.path, entry.session_id)
 
 
-async def _first(source: TakeSource[Taken], entry: QueueEntry) -> Taken | None:
+async def _wait_as_first(source: TakeSource[Taken], entry: QueueEntry) -> Taken | None:
     """Wait, as the first in the queue, for an item. Return None at the deadline.
 
     Raises SessionLostError if the entry has ended with its session, so that another waiter is the
@@ -124,10 +124,10 @@ async def _first(source: TakeSource[Taken], entry: QueueEntry) -> Taken | None:
     """
     while True:
         watch = Watch()
-        nothing = await source.set_watch(watch)
+        is_empty = await source.set_watch(watch)
         # a watch set in a new session would wake a waiter that is no longer in the queue
         await check_session(entry)
-        if nothing and await Wait(watch, limit=source.poll_interval) is WakeReason.DEADLINE:
+        if is_empty and await Wait(watch, limit=source.poll_interval) is WakeReason.DEADLINE:
             return None
         taken = await source.try_take()
         if taken is not None:

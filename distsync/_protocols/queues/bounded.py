@@ -17,7 +17,7 @@ from typing import Any, Protocol
 from distsync._protocols.queues.claim_layout import ClaimQueueLayout, ItemHeader
 from distsync._protocols.queues.segments import Segments
 from distsync._protocols.retries import INTERRUPTED, read_all
-from distsync._protocols.semaphores.capacity_wait import QueueSnapshot, admit
+from distsync._protocols.semaphores.capacity_wait import QueueSnapshot, wait_for_admission
 from distsync._protocols.steps import Background, Children, Connected, GetData, Listing, Node, SetData, Watch
 from distsync._protocols.wait_queue import in_order
 from distsync.errors import BadVersionError, DeadlineError, Full, NoNodeError, OutcomeUnknownError, ShutDown
@@ -76,7 +76,7 @@ class PendingPut:
             if not blocking and view.ahead is not None and len(view.ahead) >= self.maxsize:
                 inside: bool | None = False
             else:
-                inside = await admit(self, view)
+                inside = await wait_for_admission(self, view)
         except DeadlineError:
             inside = False
         except ShutDown:
@@ -131,12 +131,12 @@ class PendingPut:
         return QueueSnapshot(None, self.maxsize)
 
     async def read(self) -> QueueSnapshot:
-        return await self._see(None)
+        return await self._read_view(None)
 
     async def watch(self, view: QueueSnapshot, watch: Watch) -> QueueSnapshot:
-        return await self._see(watch)
+        return await self._read_view(watch)
 
-    async def _see(self, watch: Watch | None) -> QueueSnapshot:
+    async def _read_view(self, watch: Watch | None) -> QueueSnapshot:
         self.poll_interval = (await Connected()).timeout_ms / 2000
         while True:
             segments = await self.core.segments_up_to(self.segment)
@@ -175,7 +175,7 @@ class PendingClaimPut(PendingPut):
     async def withdraw(self, path: str) -> bool:
         return await self.core.retract_unclaimed(path, ItemHeader.split(self.data)[0])
 
-    async def _see(self, watch: Watch | None) -> QueueSnapshot:
+    async def _read_view(self, watch: Watch | None) -> QueueSnapshot:
         znodes = self.core.znodes
         self.poll_interval = (await Connected()).timeout_ms / 2000
         while True:

@@ -73,13 +73,13 @@ class JoinableCore(AckQueue):
         #: Items claimed ahead of a request for them, in order.
         self.ahead: deque[ClaimedItem] = deque()
         #: The watch of the thread that waits for items, if any.
-        self.sleeper: Watch | None = None
+        self.waiting_watch: Watch | None = None
         #: Time at which the first delayed item becomes available (ms, server time); None if there
         #: is none.
-        self.soonest: int | None = None
-        #: The same, as of the moment when the waiting thread armed its watches; other threads
-        #: update ``soonest``.
-        self.armed: int | None = None
+        self.next_due: int | None = None
+        #: The same, as of the moment when the waiting thread set its watches; other threads
+        #: update ``next_due``.
+        self.watched_due: int | None = None
         #: Deliveries that the threads of this process have got, in order.
         self.open: list[Any] = []
 
@@ -212,8 +212,8 @@ class JoinableCore(AckQueue):
             try:
                 self.ahead.extend(rest)
                 del claimed[max_items:]
-                if self.sleeper is not None:
-                    self.sleeper.fire()
+                if self.waiting_watch is not None:
+                    self.waiting_watch.fire()
             except BaseException:
                 self.ahead = deque(each for each in self.ahead if each not in claimed)
                 raise
@@ -273,9 +273,9 @@ class JoinableCore(AckQueue):
             taken = set(claims.names)
             waiting = znodes.free(znodes.delayed, by_due_time(delayed.names), taken)
             due = [path for path in waiting if due_time(path) <= self.time]
-            self.soonest = due_time(waiting[0]) if waiting else None
+            self.next_due = due_time(waiting[0]) if waiting else None
             if watch is not None:
-                self.armed = self.soonest
+                self.watched_due = self.next_due
             segments = [f"{znodes.items}/{name}" for name in sorted(items.names)]
             found = due or await self._look_in(segments, {head: first}, taken, watch)
             if found is not None:
@@ -319,7 +319,7 @@ class JoinableCore(AckQueue):
         while not await self._has_ahead():
             paths = await self.look()
             if not paths:
-                if self.soonest is not None and self.soonest <= await self.now():
+                if self.next_due is not None and self.next_due <= await self.now():
                     continue
                 if await self.is_over():
                     raise ShutDown
@@ -389,14 +389,14 @@ class JoinableCore(AckQueue):
             await self.give_back(each)
 
     async def set_watch(self, watch: Watch) -> bool:
-        self.sleeper = watch
+        self.waiting_watch = watch
         paths = await self.look(watch)
         state = await read_all(GetData(self.znodes.state, watch))
         if paths or self.ahead or isinstance(state[0], NoNodeError) or await self.is_over():
             return False
         self.poll_interval = None
-        if self.armed is not None:
-            self.poll_interval = max(0, self.armed - await self.now()) / 1000
+        if self.watched_due is not None:
+            self.poll_interval = max(0, self.watched_due - await self.now()) / 1000
         return self.poll_interval != 0
 
     # Ending

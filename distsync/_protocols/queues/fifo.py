@@ -60,11 +60,11 @@ class QueueCore:
         self.turns = LocalTurnQueue()
         self.head: str | None = None
         self.names: deque[str] = deque()
-        self.known: dict[str, bytes] = {}
+        self.prefetched: dict[str, bytes] = {}
         #: Size in bytes of the largest item of the last batch; None if unknown.
         self.largest: int | None = None
         #: Whether the server may support MultiRead, which ZooKeeper has since 3.6.
-        self.may_read_each = True
+        self.may_use_multi_read = True
         self.outstanding = 0
         self.got = 0
         self.puts: GroupCommitter[tuple[str, bytes], None] = GroupCommitter(self._put_together, self._first_batch)
@@ -259,7 +259,7 @@ class QueueCore:
             return False
         if not self.names:
             self.head = segment
-            self.known.clear()
+            self.prefetched.clear()
             self.names = deque(item.name for item in in_order(listing.names))
         return listing.stat.version == 0
 
@@ -267,7 +267,7 @@ class QueueCore:
         """Remove the item and return its data; None if another process has taken it."""
         taken = False
         try:
-            data = self.known.pop(path, None)
+            data = self.prefetched.pop(path, None)
             if data is None:
                 data = (await read(GetData(path))).data
             following = f"{self.head}/{self.names[0]}" if self.names else None
@@ -290,7 +290,7 @@ class QueueCore:
             if not taken:
                 self.names.clear()
         if following and isinstance(outcome.replies[0], Node) and following.rpartition("/")[2] in self.names:
-            self.known[following] = outcome.replies[0].data
+            self.prefetched[following] = outcome.replies[0].data
         return data
 
     async def _restore(self, path: str, data: bytes, committed: bool | None) -> None:

@@ -115,9 +115,9 @@ class SemaphoreCore:
                 return None
             admitted: bool | None = None
             try:
-                admitted = await self.enter(entry, contender_data, replies, blocking)
+                admitted = await self.wait_for_admission(entry, contender_data, replies, blocking)
                 if admitted:
-                    return await self.granted(entry, owner)
+                    return await self.hold_permit(entry, owner)
             except SessionLostError:
                 continue
             except BaseException as error:
@@ -135,13 +135,13 @@ class SemaphoreCore:
             if max_permits is None:
                 await delete_own(entry.path, entry.session_id)
             else:
-                await self._leave_bounded(entry.path, max_permits)
+                await self._delete_bounded(entry.path, max_permits)
         except (OverReleaseError, SessionLostError):
             pass
         except (DeadlineError, OutcomeUnknownError):
             await Background(delete_until_session_ends(entry.path, entry.session_id))
 
-    async def enter(
+    async def wait_for_admission(
         self, entry: wait_queue.QueueEntry, contender_data: bytes, replies: tuple[Any, ...], blocking: bool
     ) -> bool | None:
         """Wait until our contender is admitted.
@@ -155,12 +155,12 @@ class SemaphoreCore:
         while True:
             if not blocking and view.ahead is not None and len(view.ahead) >= view.limit:
                 return False
-            admitted = await capacity_wait.admit(lease, view)
+            admitted = await capacity_wait.wait_for_admission(lease, view)
             if not admitted or await SessionAlive(lease.entry.session_id):
                 return admitted
             view = await lease.read()
 
-    async def granted(self, entry: wait_queue.QueueEntry, owner: object) -> Grant:
+    async def hold_permit(self, entry: wait_queue.QueueEntry, owner: object) -> Grant:
         """Hold a permit by an admitted contender."""
         grant = await hold(entry, owner)
         self.grants.append(grant)
@@ -242,7 +242,7 @@ class SemaphoreCore:
         try:
             await StopHolding(grant.loss)
             existed = await (
-                delete_own(path, session_id) if max_permits is None else self._leave_bounded(path, max_permits)
+                delete_own(path, session_id) if max_permits is None else self._delete_bounded(path, max_permits)
             )
             return existed and not grant.loss.fired
         except OverReleaseError:
@@ -254,7 +254,7 @@ class SemaphoreCore:
             await Background(delete_until_session_ends(grant.entry.path, grant.entry.session_id))
             raise
 
-    async def _leave_bounded(self, path: str, max_permits: int) -> bool:
+    async def _delete_bounded(self, path: str, max_permits: int) -> bool:
         """Delete our contender like delete_own.
 
         Also remove an extra permit if too many would be free.
@@ -355,12 +355,12 @@ class Lease:
         return capacity_wait.QueueSnapshot(paths, self.core.limit(node))
 
     async def read(self) -> capacity_wait.QueueSnapshot:
-        return await self._see(None)
+        return await self._read_view(None)
 
     async def watch(self, view: capacity_wait.QueueSnapshot, watch: Watch) -> capacity_wait.QueueSnapshot:
-        return await self._see(watch)
+        return await self._read_view(watch)
 
-    async def _see(self, watch: Watch | None) -> capacity_wait.QueueSnapshot:
+    async def _read_view(self, watch: Watch | None) -> capacity_wait.QueueSnapshot:
         self.poll_interval = (await Connected()).timeout_ms / 2000
         path = self.entry.directory
         while True:

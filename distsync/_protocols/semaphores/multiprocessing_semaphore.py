@@ -69,9 +69,9 @@ async def acquire_permit(
                 return None
             continue
         try:
-            admitted = await core.enter(entry, contender_data, replies, blocking)
+            admitted = await core.wait_for_admission(entry, contender_data, replies, blocking)
             if admitted:
-                return await core.granted(entry, owner)
+                return await core.hold_permit(entry, owner)
         except SessionLostError:
             continue
         except BaseException as error:

@@ -62,7 +62,7 @@ class Leading(NamedTuple):
     token: int
 
 
-def says(data: bytes, entry: wait_queue.QueueEntry) -> bytes:
+def format_leader(data: bytes, entry: wait_queue.QueueEntry) -> bytes:
     """Return the data of LEADER: the candidate's data, its name and its token."""
     return json.dumps({**json.loads(data), "candidate": entry.name, "token": entry.token}).encode()
 
@@ -93,7 +93,7 @@ class ElectionCore(LockCore):
         super().__init__(path, name_suffix)
         self.leader_path = f"{path}/{LEADER}"
         self.leader: WatchCache[Leading | None] = WatchCache(self.leader_path, partial(who_leads, self.leader_path))
-        self.posts: dict[Grant, Signal] = {}
+        self.terms: dict[Grant, Signal] = {}
         """The signal that ends watching LEADER, for each term."""
 
     @property
@@ -110,15 +110,15 @@ class ElectionCore(LockCore):
             grant = self.grant
             if grant is None:
                 continue
-            leader_data = says(contender_data, grant.entry)
+            leader_data = format_leader(contender_data, grant.entry)
             try:
                 published = await self._publish(grant.entry, leader_data)
             except BaseException:
                 await self._release_in_background(grant)
                 raise
             if published:
-                term_ended = self.posts[grant] = Signal()
-                await Background(self._reign(grant, leader_data, term_ended))
+                term_ended = self.terms[grant] = Signal()
+                await Background(self._maintain_leader_znode(grant, leader_data, term_ended))
                 return True
             await self._release_in_background(grant)
         return False
@@ -146,7 +146,7 @@ class ElectionCore(LockCore):
                 return False
         return False
 
-    async def _reign(self, grant: Grant, leader_data: bytes, term_ended: Signal) -> None:
+    async def _maintain_leader_znode(self, grant: Grant, leader_data: bytes, term_ended: Signal) -> None:
         """Create LEADER again if it is deleted during our term; delete it if we are deposed."""
         if await Wait(term_ended, grant.loss, limit=GUARD_AFTER_S) is WakeReason.LIMIT:
             while not (term_ended.fired or grant.loss.fired):
@@ -156,19 +156,19 @@ class ElectionCore(LockCore):
                 elif not term_ended.fired:
                     published = await self._publish(grant.entry, leader_data)
                     if term_ended.fired:
-                        await self._unname(grant.entry)
+                        await self._delete_leader_znode(grant.entry)
                     if not published:
                         break
         if not term_ended.fired:
             await Wait(term_ended, grant.loss)
-            self.posts.pop(grant, None)
+            self.terms.pop(grant, None)
             if not term_ended.fired:
                 await self._step_down(grant.entry)
 
     async def _delete_node(self, grant: Grant) -> bool:
         """End the term: delete LEADER and our candidate. Return False if our candidate was gone."""
         try:
-            term_ended = self.posts.pop(grant, None)
+            term_ended = self.terms.pop(grant, None)
             if term_ended is not None:
                 term_ended.fire()
             await StopHolding(grant.loss)
@@ -198,10 +198,10 @@ class ElectionCore(LockCore):
                 in_doubt = True
             except SessionLostError:
                 break
-        await Background(self._unname(entry))
+        await Background(self._delete_leader_znode(entry))
         return False
 
-    async def _unname(self, entry: wait_queue.QueueEntry) -> None:
+    async def _delete_leader_znode(self, entry: wait_queue.QueueEntry) -> None:
         """Delete LEADER if it names our ended term.
 
         It may have been created since: while we stepped down, or in a later session, next to a

@@ -90,12 +90,12 @@ class PartitionerCore:
         self.held: dict[str, Grant] = {}
         self.changed = Signal()
         self.member: str | None = None
-        self._untidy = False
+        self._has_stray_claims = False
         """Whether there may be claims of ours that we do not hold."""
         self._leaving = Signal()
         self._finished = Signal()
         self._joining: Signal | None = None
-        self._undone: Signal | None = None
+        self._undo_finished: Signal | None = None
         """Fires when a membership whose start was interrupted has ended."""
         self._working = False
 
@@ -114,7 +114,7 @@ class PartitionerCore:
         several threads join at once, one of them does. ``names`` gets our name before the member is
         created.
         """
-        while (before := self._joining or self._undone) is not None:
+        while (before := self._joining or self._undo_finished) is not None:
             await Wait(before)
         if self.member is not None:
             return None
@@ -134,7 +134,7 @@ class PartitionerCore:
         except BaseException:
             if self.member == member:  # its work may have started: no second one may run beside it
                 self._leaving.fire()
-                self._undone = self._finished
+                self._undo_finished = self._finished
                 await Background(self._work(member, contender_data, callbacks))
             else:
                 await Background(self.group.leave(member))
@@ -163,14 +163,14 @@ class PartitionerCore:
             except ClientClosedError:
                 raise
             except DistsyncError:  # no permission to write, for example: let others have our shares
-                await self._go(member, callbacks)
+                await self._leave_group(member, callbacks)
                 raise
-            await self._go(member, callbacks)
+            await self._leave_group(member, callbacks)
         except ClientClosedError:
             pass
         finally:
             self.held.clear()
-            self.member = self._undone = None
+            self.member = self._undo_finished = None
             self._working = False
             finished.fire()
             self._notify()
@@ -179,8 +179,8 @@ class PartitionerCore:
         """Take and give up shares until we leave."""
         while not leaving.fired and member in self.group.mine:
             await self._drop_lost(callbacks)
-            if self._untidy:
-                await self._clear_up(member)
+            if self._has_stray_claims:
+                await self._delete_stray_claims(member)
             members = await self.group.view.get()
             wanted = quota(members, member, len(self.shares)) - len(self.held)
             if wanted < 0:
@@ -190,7 +190,7 @@ class PartitionerCore:
                 signals = [self.group.view.watch, *([self.claims.watch] if wanted else [])]
                 await Wait(leaving, self.group.membership_ended(member), *signals, *losses)
 
-    async def _go(self, member: str, callbacks: Callbacks) -> None:
+    async def _leave_group(self, member: str, callbacks: Callbacks) -> None:
         """Give up all shares and leave. Other members do not wait for us, even if a request is
         refused.
         """
@@ -199,7 +199,7 @@ class PartitionerCore:
                 await self._drop_lost(callbacks)
                 for share in list(self.held):
                     await self._give_up(share, callbacks)
-            await self._clear_up(member)
+            await self._delete_stray_claims(member)
         except ClientClosedError:
             raise
         except DistsyncError:
@@ -245,7 +245,7 @@ class PartitionerCore:
             Create(f"{self.claims.path}/{share};{member}-", contender_data, ephemeral=True, sequence=True)
             for share in free
         ]
-        self._untidy = True
+        self._has_stray_claims = True
         *replies, listing = await Pipeline(*claims, Children(self.claims.path))
         self.claims.forget()
         for share, reply in zip(free, replies, strict=True):
@@ -260,14 +260,14 @@ class PartitionerCore:
                 raise reply
         return True
 
-    async def _clear_up(self, member: str) -> None:
+    async def _delete_stray_claims(self, member: str) -> None:
         """Delete claims of ours that came too late, or whose reply was lost."""
         held = {grant.entry.name for grant in self.held.values()}
         for name in sorted(await self.claims.get(sync=True)):
             if f";{member}-" in name and name not in held:
                 await delete_until_session_ends(f"{self.claims.path}/{name}", (await Connected()).session_id)
                 self.claims.forget()
-        self._untidy = False
+        self._has_stray_claims = False
 
     async def _hold(self, share: str, entry: wait_queue.QueueEntry, callbacks: Callbacks) -> None:
         grant = await hold(entry)

@@ -47,13 +47,13 @@ class Presence:
         self.path = path
         self.data = data
         self.session_id = 0
-        self.asked_in: set[int] = set()
+        self.create_sessions: set[int] = set()
         """Sessions in which we have sent a create since the znode last existed: each of them may own
         it.
         """
         self.ended = Signal()
         self._changed = changed
-        self._making: Signal | None = None
+        self._creating: Signal | None = None
 
     @property
     def is_maintained(self) -> bool:
@@ -63,7 +63,7 @@ class Presence:
     async def create(self) -> None:
         """Create the znode and maintain it. If interrupted, the znode is not left behind."""
         try:
-            await self._make()
+            await self._create_now()
             await Background(self.maintain())
         except BaseException:
             self.withdraw()
@@ -102,19 +102,19 @@ class Presence:
 
     async def settled(self) -> None:
         """Wait until no earlier request for a withdrawn znode is outstanding. Raises DeadlineError."""
-        while self._making is not None:
-            if await Wait(self._making) is WakeReason.DEADLINE:
+        while self._creating is not None:
+            if await Wait(self._creating) is WakeReason.DEADLINE:
                 raise DeadlineError(f"deletion of {self.path}")
 
-    async def _make(self) -> None:
+    async def _create_now(self) -> None:
         """Create the znode in the current session."""
-        self._making = making = Signal()
+        self._creating = creating = Signal()
         try:
             await self._create()
-            self.asked_in.clear()
+            self.create_sessions.clear()
         finally:
-            self._making = None
-            making.fire()
+            self._creating = None
+            creating.fire()
             self._changed()
 
     async def _create(self) -> None:
@@ -123,7 +123,7 @@ class Presence:
             session_id = (await Connected()).session_id
             try:
                 asked = session_id
-                self.asked_in.add(session_id)
+                self.create_sessions.add(session_id)
                 created = await Create(self.path, self.data, ephemeral=True)
                 self.session_id = created.stat.ephemeral_owner if created.stat else session_id
                 break
@@ -134,15 +134,15 @@ class Presence:
                     break
                 asked = 0
                 if stat is not None:
-                    await self._meet(stat)
+                    await self._delete_predecessor(stat)
             except NoNodeError:
                 await ensure(parent_of(self.path), container=True)
             except INTERRUPTED:
                 continue
         if not self.is_maintained and asked:
-            await self._take_back(asked)
+            await self._delete_if_withdrawn(asked)
 
-    async def _take_back(self, session_id: int) -> None:
+    async def _delete_if_withdrawn(self, session_id: int) -> None:
         """Delete the znode if it was withdrawn while it was being created, and is ours."""
         while (stat := await read(Exists(self.path))) is not None:
             # A later session may have started, unnoticed, before the create was sent.
@@ -151,7 +151,7 @@ class Presence:
             with suppress(NoNodeError, BadVersionError, *INTERRUPTED):
                 await Delete(self.path, stat.version)
 
-    async def _meet(self, stat: Stat) -> None:
+    async def _delete_predecessor(self, stat: Stat) -> None:
         """Delete a znode of this name. It belongs to an earlier session of ours, whose end not all
         servers have seen.
         """
@@ -165,7 +165,7 @@ class Presence:
         try:
             while self.is_maintained:
                 try:
-                    await self._look_after()
+                    await self._maintain_once()
                 except ClientClosedError:
                     return
                 except DistsyncError:  # a quota is exceeded, for example: try again later
@@ -174,11 +174,11 @@ class Presence:
             self.withdraw()
             self._changed()
 
-    async def _look_after(self) -> None:
+    async def _maintain_once(self) -> None:
         """Wait until the znode or the session changes; create the znode in a new session."""
         session_id = (await Connected()).session_id
         if session_id != self.session_id:
-            await self._make()
+            await self._create_now()
             return
         watch = Watch()
         stat = await read(Exists(self.path, watch))

@@ -41,21 +41,21 @@ Entries = dict[str, Node]
 class OwnedEntry(Presence):
     """An entry of ours that is removed when this process exits."""
 
-    async def _meet(self, stat: Stat) -> None:
+    async def _delete_predecessor(self, stat: Stat) -> None:
         """Withdraw our entry if another client has registered the name while our session was lost."""
         if self.owns(stat):
-            await super()._meet(stat)
+            await super()._delete_predecessor(stat)
         else:
             self.withdraw()
             self.session_id = 0
 
     def owns(self, stat: Stat) -> bool:
         """Return whether the znode belongs to a session in which we have created it, or may have."""
-        return stat.ephemeral_owner != 0 and stat.ephemeral_owner in (self.session_id, *self.asked_in)
+        return stat.ephemeral_owner != 0 and stat.ephemeral_owner in (self.session_id, *self.create_sessions)
 
-    async def keep_what_is(self, was_there: bool) -> None:
+    async def maintain_existing(self, was_there: bool) -> None:
         """Maintain the entry after an interrupted change that may have taken place."""
-        self._making = making = Signal()
+        self._creating = making = Signal()
         try:
             _, node = await read_all(Sync(self.path), GetData(self.path))
             session_id = (await Connected()).session_id
@@ -67,7 +67,7 @@ class OwnedEntry(Presence):
             if not was_there:
                 self.withdraw()
         finally:
-            self._making = None
+            self._creating = None
             making.fire()
         await self.maintain()
 
@@ -212,7 +212,7 @@ class RegistryCore:
         if made is not None:
             made.withdraw()
         owned = self._own(name, before.data if before else data, before.session_id if before else 0)
-        await Background(owned.keep_what_is(before is not None))
+        await Background(owned.maintain_existing(before is not None))
 
     def _own(self, name: str, data: bytes, session_id: int) -> OwnedEntry:
         """Add an entry of ours that is created again in each new session."""

@@ -41,7 +41,7 @@ UNKNOWN = object()
 
 
 def fired() -> Watch:
-    """Return a watch that has fired, because no read has armed it."""
+    """Return a watch that has fired, because no read has set it."""
     watch = Watch()
     watch.fire()
     return watch

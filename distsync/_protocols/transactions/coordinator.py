@@ -261,7 +261,7 @@ class TransactionCore:
         return True
 
     async def _finish_foreign(self, transaction: str, watch: Watch) -> bool:
-        """Advance the transaction of another coordinator. Return False, with ``watch`` armed, if there
+        """Advance the transaction of another coordinator. Return False, with ``watch`` set, if there
         is nothing to do.
         """
         sight = await self.read_votes(transaction, watch)

@@ -22,7 +22,7 @@ async def join_and_leave(world: Simulation, process: SimProcess, left: list[bool
     core = core_of(process)
     name = await Run(core.join(b"{}"))
     for _ in range(POLLS):
-        if core.joined[name]._making is not None:
+        if core.joined[name]._creating is not None:
             break
         await Run(sleep(0.0))
     await Run(core.leave(name))
