@@ -138,7 +138,7 @@ class Caller:
             nodes = await read_all(*(GetData(f"{self.answers}/{name}") for name in some))
             for name, node in zip(some, nodes, strict=True):
                 self._read.append(f"{self.answers}/{name}")
-                said = _said(name)
+                said = _parse_reply(name)
                 if said is not None and isinstance(node, Node):
                     found.append(said._replace(data=await self._payload(said.kind, node.data)))
         return found
@@ -159,7 +159,7 @@ class Caller:
         await remove_caller(self.core, self.caller, self.is_private)
 
 
-def _said(name: str) -> TaskReply | None:
+def _parse_reply(name: str) -> TaskReply | None:
     try:
         job, part, kind = name.split(".")
         return TaskReply(int(job), int(part), kind, b"")
@@ -191,7 +191,7 @@ async def _sweep_one(core: PoolCore, caller: str) -> None:
     node, stat = await read_all(GetData(path), Exists(alive))
     if not isinstance(node, Node) or (stat is not None and stat.ephemeral_owner):
         return
-    alone, timeout_ms = _wills(node.data)
+    alone, timeout_ms = _parse_caller(node.data)
     if stat is not None:  # its removal has begun
         await remove_caller(core, caller, alone)
         return
@@ -213,7 +213,7 @@ async def _sweep_one(core: PoolCore, caller: str) -> None:
         await remove_caller(core, caller, alone)
 
 
-def _wills(data: bytes) -> tuple[bool, int]:
+def _parse_caller(data: bytes) -> tuple[bool, int]:
     try:
         record = json.loads(data)
         return bool(record["alone"]), int(record["timeout_ms"])
