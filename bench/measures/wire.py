@@ -12,7 +12,7 @@ from bench.harness import Done, Measure, Place, Work, for_seconds, so_often
 from bench.measures.queues import ITEM
 from bench.results import KAZOO, OURS, faster, slower
 from distsync._protocols.retries import ensure
-from distsync._protocols.steps import Create, GetData, Step, Together
+from distsync._protocols.steps import Create, GetData, Pipeline, Step
 
 KAZOOS_WIRE, BARE = "distsync, kazoo's wire", "bare socket"
 
@@ -54,7 +54,7 @@ async def asked(step: Step[Any]) -> Any:
 def creates(place: Place, _: int) -> Mapping[str, Work]:
     clients, kazoo, number = (place.client(), place.client(fast_wire=False)), place.kazoo(), 2 * place.pace.items
     clients[0].run(ensure(place.top))
-    together = Together(*[Create(f"{place.top}/d-", ITEM, sequence=True)] * number)
+    together = Pipeline(*[Create(f"{place.top}/d-", ITEM, sequence=True)] * number)
 
     def kazoos() -> None:
         sent = [kazoo.create_async(f"{place.top}/k-", ITEM, sequence=True) for _ in range(number)]

@@ -151,19 +151,19 @@ def acquire_all(*locks: Acquirable, timeout: float | None = None) -> HeldLocks:
     seconds = validate_timeout(timeout, "call")
     ordered = _in_order(locks)
     deadline = None if seconds is None else wait_clock() + seconds
-    begun: list[_Started] = []
+    started: list[_Started] = []
     try:
         for lock in ordered:
-            begun.append((lock, lock._snapshot(), object()))
+            started.append((lock, lock._snapshot(), object()))
             if not lock.acquire(timeout=_left(deadline)):
                 raise DeadlineError(f"{lock.path}, one of {len(ordered)} locks")
         _check(ordered)
         return HeldLocks(ordered)
     except BaseException:
         try:
-            _undo(begun)
+            _undo(started)
         except BaseException:  # interrupted
-            _undo(begun)
+            _undo(started)
             raise
         raise
 
@@ -174,10 +174,10 @@ def _check(locks: tuple[Acquirable, ...]) -> None:
         lock._check_held()
 
 
-def _undo(begun: list[_Started]) -> None:
+def _undo(started: list[_Started]) -> None:
     """Restore the locks' earlier states, the last one first. Idempotent."""
-    for lock, before, stranger in reversed(begun):
-        lock._restore(before, stranger)
+    for lock, before, temporary_owner in reversed(started):
+        lock._restore(before, temporary_owner)
 
 
 def _left(deadline: float | None) -> float:

@@ -167,24 +167,24 @@ class Condition(LockDelegate, SharedObject):
         if not self._is_owned():
             raise self._not_held("cannot wait on un-acquired lock")
         core = self._core
-        places: list[QueueEntry] = []
+        entries: list[QueueEntry] = []
         try:
             try:
-                self._run(core.enlist(describe(), places), remaining(deadline))
+                self._run(core.enlist(describe(), entries), remaining(deadline))
             except DeadlineError:  # no server answers
                 return False
             saved = self._release_save()
             notified = False
             try:
-                notified = bool(self._run(core.wait(places[0]), remaining(deadline)))
+                notified = bool(self._run(core.wait(entries[0]), remaining(deadline)))
             finally:
                 self._acquire_restore(saved)
             if notified:
-                self._run(core.confirm(places[0]))
+                self._run(core.confirm(entries[0]))
             return notified
         except BaseException:
-            for place in places:
-                self.client.background(core.abandon_wait(place))
+            for entry in entries:
+                self.client.background(core.abandon_wait(entry))
             raise
 
     def wait_for(self, predicate: Callable[[], Any], timeout: float | None = None) -> Any:

@@ -163,24 +163,24 @@ class GuardedTransaction:
 
     async def _commit(self) -> tuple[Any, ...] | None:
         if not self._stands():
-            raise LockLostError(self._grant.place.directory, "released")
+            raise LockLostError(self._grant.entry.directory, "released")
         while True:
-            place = self._grant.place
+            entry = self._grant.entry
             try:
-                outcome = await self._receipts.commit(Check(place.path), *self._operations)
+                outcome = await self._receipts.commit(Check(entry.path), *self._operations)
                 break
             except NoNodeError as error:
                 if getattr(error, "index", None) != 0:
                     raise
                 downgrading = self._grant.downgrading  # read first: once it is None, the new place is known
-                if self._grant.place is not place:
+                if self._grant.entry is not entry:
                     continue
                 # A forked child has another session, and nothing there completes a downgrade in progress.
-                if downgrading is None or (await Connected()).session_id != place.session_id:
-                    await ReportLoss(place.path)
-                    raise LockLostError(place.directory, ZNODE_DELETED) from error
+                if downgrading is None or (await Connected()).session_id != entry.session_id:
+                    await ReportLoss(entry.path)
+                    raise LockLostError(entry.directory, ZNODE_DELETED) from error
                 if await Wait(downgrading) is WakeReason.DEADLINE:
-                    raise DeadlineError(f"downgrading {place.directory}") from None
+                    raise DeadlineError(f"downgrading {entry.directory}") from None
         return None if outcome.results is None else outcome.results[1:]
 
     def __enter__(self) -> GuardedTransaction:

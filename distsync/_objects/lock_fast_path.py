@@ -33,7 +33,7 @@ class CachedLockFastPath:
     __slots__ = ("client", "core", "grant", "lease", "mutex", "session_id", "uses_default_client")
 
     def __init__(self, core: LockCore, grant: Grant, client: Client, uses_default_client: bool) -> None:
-        self.core, self.grant, self.session_id = core, grant, grant.place.session_id
+        self.core, self.grant, self.session_id = core, grant, grant.entry.session_id
         self.client, self.uses_default_client = client, uses_default_client
         self.mutex: Any
         self.mutex, self.lease = client._fast_path_state()
@@ -80,5 +80,5 @@ class CachedLockFastPath:
             until = lease.proven_at + lease.timeout * VALID_FRACTION
             if core.grant is not grant or core.unreported_losses or lease.session_id != self.session_id:
                 return False
-            before.append((grant, core.owner, 1, (), core.taken))
+            before.append((grant, core.owner, 1, (), core.acquire_count))
             return lease_now() < until and core.release_to_cache()

@@ -13,7 +13,7 @@ from distsync._objects.lock_fast_path import CachedLockFastPath
 from distsync._objects.revocation import Revocable
 from distsync._objects.validation import validate_layout, validate_timeout
 from distsync._protocols import wait_queue
-from distsync._protocols.locks.cache_revocation import ANSWER_S, holders_and_waiters
+from distsync._protocols.locks.cache_revocation import QUERY_TIMEOUT_S, holders_and_waiters
 from distsync._protocols.locks.lock import Grant, LockCore, LockSnapshot
 from distsync.errors import ConfigurationError, DistsyncError, LockLostError, MismatchError, NotHeldError
 
@@ -89,8 +89,8 @@ class LockBase(Revocable):
 
     def _acquire(self, timeout: float | None, blocking: bool) -> bool:
         core, linger = self._core, self.linger
-        brief = timeout is not None and timeout < ANSWER_S
-        work = core.acquire(current_owner(), describe(linger), blocking, linger=linger, is_short_wait=brief)
+        is_short_wait = timeout is not None and timeout < QUERY_TIMEOUT_S
+        work = core.acquire(current_owner(), describe(linger), blocking, linger=linger, is_short_wait=is_short_wait)
         acquired: bool = self._run(work, timeout)
         if acquired:
             self._register_loss_callback()
@@ -100,14 +100,14 @@ class LockBase(Revocable):
 
     def _still_valid(self) -> Callable[[], bool]:
         core = self._core
-        grant, taken = core.grant, core.taken
-        return lambda: core.grant is grant and core.taken == taken
+        grant, acquire_count = core.grant, core.acquire_count
+        return lambda: core.grant is grant and core.acquire_count == acquire_count
 
     def _holders_and_waiters(self) -> list[Contender]:
         """Return holder and waiters, without a process that merely caches the lock."""
         core = self._core
         if core.grant is not None:
-            return self._line()
+            return self._contenders()
         return parse_contenders(self._read(holders_and_waiters(self.path)))
 
     def _enable_fast_path(self, core: LockCore) -> None:
@@ -137,8 +137,8 @@ class LockBase(Revocable):
     ) -> None:
         before: list[LockSnapshot] = []
         try:
-            quick = self._fast_path
-            if quick is not None and quick.release_to_cache(before, self._only_owner_releases):
+            fast_path = self._fast_path
+            if fast_path is not None and fast_path.release_to_cache(before, self._only_owner_releases):
                 return
             before.append(self._core.snapshot)
             exit_context(self.release, error)
@@ -301,8 +301,8 @@ class Lock(LockBase):
         """
         before: list[LockSnapshot] = []
         try:
-            quick = self._fast_path
-            if quick is not None and timeout == -1 and quick.acquire_from_cache(before):
+            fast_path = self._fast_path
+            if fast_path is not None and timeout == -1 and fast_path.acquire_from_cache(before):
                 return True
             seconds = validate_timeout(timeout, "lock", blocking)
             before.append(self._core.snapshot)
@@ -333,8 +333,8 @@ class Lock(LockBase):
         """
         before: list[LockSnapshot] = []
         try:
-            quick = self._fast_path
-            if quick is not None and quick.release_to_cache(before):
+            fast_path = self._fast_path
+            if fast_path is not None and fast_path.release_to_cache(before):
                 return
             before.append(self._core.snapshot)
             self._release()
@@ -437,8 +437,8 @@ class RLock(LockBase):
         """
         before: list[LockSnapshot] = []
         try:
-            quick = self._fast_path
-            if quick is not None and timeout == -1 and quick.acquire_from_cache(before):
+            fast_path = self._fast_path
+            if fast_path is not None and timeout == -1 and fast_path.acquire_from_cache(before):
                 return True
             seconds = validate_timeout(timeout, "lock", blocking)
             core = self._core
@@ -469,8 +469,8 @@ class RLock(LockBase):
         """
         before: list[LockSnapshot] = []
         try:
-            quick = self._fast_path
-            if quick is not None and quick.release_to_cache(before, mine=True):
+            fast_path = self._fast_path
+            if fast_path is not None and fast_path.release_to_cache(before, mine=True):
                 return
             core = self._core
             before.append(core.snapshot)

@@ -93,8 +93,8 @@ class Ownable(SharedObject):
         ``path`` is given because ``self.path`` would start a new default client if the grant's was
         closed.
         """
-        kept = grant.cache is not None and grant.cache.idle
-        if self._on_lost is not None and not kept:
+        only_cached = grant.cache is not None and grant.cache.idle
+        if self._on_lost is not None and not only_cached:
             self._on_lost(LockLostError(path, grant.loss.reason))
 
     @property
@@ -109,7 +109,7 @@ class Ownable(SharedObject):
             server can be reached.
         """
         grant = self._grant() if self._is_used else None
-        return grant is not None and not grant.loss.fired and self.client.is_proven(grant.place.session_id)
+        return grant is not None and not grant.loss.fired and self.client.is_proven(grant.entry.session_id)
 
     @property
     def fencing_token(self) -> FencingToken:
@@ -130,7 +130,7 @@ class Ownable(SharedObject):
         """Raise LockLostError if this process does not provably hold the object."""
         if not self.held:
             grant = self._grant()
-            raise LockLostError(self.path, (grant and grant.loss.reason) or "lease ran out")
+            raise LockLostError(self.path, (grant and grant.loss.reason) or "lease expired")
 
     def _held_grant(self) -> Grant:
         grant = self._grant()
@@ -157,14 +157,14 @@ class Ownable(SharedObject):
         """Return a function that tells whether the hold that is current now still lasts."""
         return lambda: True
 
-    def _line(self) -> list[Contender]:
-        return parse_contenders(self._read(wait_queue.contenders(self._folder())))
+    def _contenders(self) -> list[Contender]:
+        return parse_contenders(self._read(wait_queue.contenders(self._queue_path())))
 
     def _holders_and_waiters(self) -> list[Contender]:
         """Return holders and waiters, without processes that merely cache the object."""
-        return self._line()
+        return self._contenders()
 
-    def _folder(self) -> str:
+    def _queue_path(self) -> str:
         """Return the path of the wait queue."""
         return self.path
 
@@ -189,7 +189,7 @@ class Ownable(SharedObject):
         Note:
             Costs 1 request and 1 for each contender, in 2 round trips. A semaphore costs 1 more.
         """
-        return self._line()[self._capacity() :]
+        return self._contenders()[self._capacity() :]
 
     def _capacity(self) -> int:
         return 1

@@ -188,7 +188,7 @@ class Partitioner(SharedObject):
 
     def _grant(self, share: str) -> Grant | None:
         grant = self._core.held.get(encode_name(share))
-        held = grant is not None and not grant.loss.fired and self.client.is_proven(grant.place.session_id)
+        held = grant is not None and not grant.loss.fired and self.client.is_proven(grant.entry.session_id)
         return grant if held else None
 
     @property
@@ -273,7 +273,7 @@ class Partitioner(SharedObject):
             remaining = None if deadline is None else deadline - wait_clock()
             if result or (remaining is not None and remaining <= 0):
                 return result
-            self._run(core.next(changed), remaining)
+            self._run(core.wait_for_change(changed), remaining)
 
     def __repr__(self) -> str:
         return (

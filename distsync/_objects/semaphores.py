@@ -156,9 +156,9 @@ class Semaphore(Ownable):
         Note:
             Costs 2 requests and 1 for each contender.
         """
-        return self._line() if self._layout in POOLS else super().waiters()
+        return self._contenders() if self._layout in POOLS else super().waiters()
 
-    def _folder(self) -> str:
+    def _queue_path(self) -> str:
         core = self._core
         if isinstance(core, PoolSemaphoreCore):
             return core.wait_queue_path
@@ -295,13 +295,13 @@ class Semaphore(Ownable):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        begun = [False]
+        started = [False]
         try:
-            exit_context(lambda: self._release(1, begun), error)
+            exit_context(lambda: self._release(1, started), error)
         except DistsyncError:
             raise
         except BaseException:
-            self._release_anyway(1, begun)
+            self._release_anyway(1, started)
             raise
 
     def __repr__(self) -> str:

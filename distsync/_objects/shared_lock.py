@@ -16,7 +16,7 @@ from distsync._objects.validation import validate_timeout
 from distsync._pickle import at_home
 from distsync._protocols import wait_queue
 from distsync._protocols.locks import revocation
-from distsync._protocols.locks.cache_revocation import ANSWER_S, holders_and_waiters
+from distsync._protocols.locks.cache_revocation import QUERY_TIMEOUT_S, holders_and_waiters
 from distsync._protocols.locks.lock import Grant
 from distsync._protocols.locks.shared_lock import NodeNames, ReadSnapshot, SharedCore, WriterCore
 from distsync.errors import DistsyncError, LockLostError, MismatchError
@@ -89,7 +89,7 @@ class _LockView(Revocable):
         Note:
             Costs 1 request and 1 for each contender, in 2 round trips.
         """
-        return _chosen(self._line(), self._is_meant, False)
+        return _chosen(self._contenders(), self._is_meant, False)
 
 
 class SharedWriter(_LockView, RLock):
@@ -324,9 +324,11 @@ class SharedReader(_LockView):
             before.append(core.reading(owner))
             if core.deepen(owner):
                 return True
-            brief = seconds is not None and seconds < ANSWER_S
+            is_short_wait = seconds is not None and seconds < QUERY_TIMEOUT_S
             linger = self.linger
-            acquired: bool = self._run(core.acquire(owner, describe(linger), blocking, brief, linger=linger), seconds)
+            acquired: bool = self._run(
+                core.acquire(owner, describe(linger), blocking, is_short_wait, linger=linger), seconds
+            )
             if acquired:
                 self._register_loss_callback()
             return acquired
@@ -563,7 +565,7 @@ class SharedLock:
         Note:
             Costs 1 request and 1 for each contender, in 2 round trips.
         """
-        return _chosen(self._writer._line(), revocation.any_contender, False)
+        return _chosen(self._writer._contenders(), revocation.any_contender, False)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return shared_lock, (type(self), self._writer)

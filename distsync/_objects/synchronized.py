@@ -64,7 +64,7 @@ class synchronized:
 
     def __init__(self, lock: Any) -> None:
         if not hasattr(type(lock), "__enter__") or not hasattr(type(lock), "__exit__"):
-            kind, twin = type(lock), ", but its twin will do" if hasattr(lock, "twin") else ""
+            kind, twin = type(lock), "; use its twin instead" if hasattr(lock, "twin") else ""
             raise TypeError(f"synchronized(lock) needs a lock, not {kind.__module__}.{kind.__qualname__}{twin}")
         self._lock = lock
 

@@ -3,7 +3,7 @@
 ZooKeeper limits a request to 1 MiB (jute.maxbuffer). All chunks are written before the item, and
 are deleted with it. Leftover chunks are deleted with their directory.
 
-Znodes: ``<folder>/<group>.<number>``, one chunk.
+Znodes: ``<directory>/<group>.<number>``, one chunk.
 
 Data of an item: ``=`` and the payload, or ``/`` and ``<group>.<number of chunks>``.
 """
@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from distsync._protocols.retries import INTERRUPTED, read_all
-from distsync._protocols.steps import Children, Connected, Create, Delete, GetData, Node, Together
+from distsync._protocols.steps import Children, Connected, Create, Delete, GetData, Node, Pipeline
 from distsync.errors import CorruptNodeError, NodeExistsError, NoNodeError
 
 #: Size of a chunk in bytes, and of the largest payload that is not split. It leaves room for the
@@ -33,7 +33,7 @@ def unsplit(payload: bytes) -> bytes:
     return b"=" + payload
 
 
-async def split(folder: str, group: str, payload: bytes) -> bytes:
+async def split(directory: str, group: str, payload: bytes) -> bytes:
     """Write the chunks of ``payload``. Return the data of the item.
 
     Raise NoNodeError if the directory does not exist.
@@ -41,42 +41,42 @@ async def split(folder: str, group: str, payload: bytes) -> bytes:
     count = -(-len(payload) // PART_BYTES)
     for start in range(0, count, BATCH_SIZE):
         numbers = range(start, min(start + BATCH_SIZE, count))
-        await _create([(f"{folder}/{group}.{n}", payload[n * PART_BYTES : (n + 1) * PART_BYTES]) for n in numbers])
+        await _create([(f"{directory}/{group}.{n}", payload[n * PART_BYTES : (n + 1) * PART_BYTES]) for n in numbers])
     return f"/{group}.{count}".encode()
 
 
 async def _create(parts: Sequence[tuple[str, bytes]]) -> None:
     """Create the chunks. Their names are unique, so those that exist already are ours."""
     while True:
-        answers = await Together(*(Create(path, data) for path, data in parts))
-        if not any(isinstance(answer, INTERRUPTED) for answer in answers):
+        replies = await Pipeline(*(Create(path, data) for path, data in parts))
+        if not any(isinstance(reply, INTERRUPTED) for reply in replies):
             break
         await Connected()
-    for answer in answers:
-        if isinstance(answer, BaseException) and not isinstance(answer, NodeExistsError):
-            raise answer
+    for reply in replies:
+        if isinstance(reply, BaseException) and not isinstance(reply, NodeExistsError):
+            raise reply
 
 
-def parts_of(folder: str, data: bytes) -> list[str]:
+def parts_of(directory: str, data: bytes) -> list[str]:
     """Return the paths of the chunks of an item. Raise CorruptNodeError if its data is invalid."""
     if data[:1] != b"/":
         return []
     group, _, count = data[1:200].decode(errors="replace").rpartition(".")
     if not (group and count.isdigit() and len(count) <= 4):
-        raise CorruptNodeError(folder, data[:80])
-    return [f"{folder}/{group}.{number}" for number in range(int(count))]
+        raise CorruptNodeError(directory, data[:80])
+    return [f"{directory}/{group}.{number}" for number in range(int(count))]
 
 
-async def join(folder: str, data: bytes) -> bytes:
+async def join(directory: str, data: bytes) -> bytes:
     """Return the payload of an item.
 
     Raise NoNodeError if a chunk was deleted, and the item with it.
     """
     if data[:1] == b"=":
         return data[1:]
-    paths, found = parts_of(folder, data), []
+    paths, found = parts_of(directory, data), []
     if not paths:
-        raise CorruptNodeError(folder, data[:80])
+        raise CorruptNodeError(directory, data[:80])
     for start in range(0, len(paths), BATCH_SIZE):
         some = paths[start : start + BATCH_SIZE]
         for path, node in zip(some, await read_all(*map(GetData, some)), strict=True):
@@ -90,8 +90,8 @@ async def delete_all(paths: Sequence[str]) -> None:
     await read_all(*map(Delete, paths))
 
 
-async def delete_groups(folder: str, prefix: str) -> None:
+async def delete_groups(directory: str, prefix: str) -> None:
     """Delete all chunks whose group starts with ``prefix``."""
-    (listing,) = await read_all(Children(folder))
+    (listing,) = await read_all(Children(directory))
     if not isinstance(listing, NoNodeError):
-        await delete_all([f"{folder}/{name}" for name in listing.names if name.startswith(prefix)])
+        await delete_all([f"{directory}/{name}" for name in listing.names if name.startswith(prefix)])

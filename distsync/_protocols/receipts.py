@@ -36,12 +36,12 @@ from distsync._protocols.steps import (
     GetData,
     Guid,
     Multi,
+    Pipeline,
     Protocol,
-    Proven,
     Request,
+    SessionAlive,
     SetData,
     Sync,
-    Together,
 )
 from distsync.errors import DeadlineError, NoNodeError, NotEmptyError, OutcomeUnknownError, ZnodeError
 
@@ -58,13 +58,13 @@ class CommitOutcome(NamedTuple):
 
     Attributes:
         results: Results of its operations, or None if the reply was lost.
-        answers: Replies to the requests sent with it; a failed one has its exception in its place.
+        replies: Replies to the requests sent with it; a failed one has its exception in its place.
         session_id: The session that owns the ephemeral znodes that it created.
         zxid: Its zxid, or 0 if unknown.
     """
 
     results: tuple[Any, ...] | None
-    answers: tuple[Any, ...]
+    replies: tuple[Any, ...]
     session_id: int
     zxid: int = 0
 
@@ -111,7 +111,7 @@ class Receipts:
             still_needed: Asked each time before the transaction is sent.
 
         Returns:
-            The results, and the answers to ``reads``.
+            The results, and the replies to ``reads``.
 
         Raises:
             ZnodeError: An operation failed, so that none was executed.
@@ -130,15 +130,15 @@ class Receipts:
                     raise Abandoned
                 multi = Multi((*operations, SetData(receipt.path, nonce), *_in_session(receipt, operations)))
                 in_flight = in_doubt = True
-                answer, *rest = await Together(multi, *reads)
+                reply, *rest = await Pipeline(multi, *reads)
                 in_flight = False
-                if isinstance(answer, tuple):
+                if isinstance(reply, tuple):
                     count = len(operations)
-                    session_id = await _session_of(receipt, operations, answer[:count], answer[count].mzxid)
+                    session_id = await _session_of(receipt, operations, reply[:count], reply[count].mzxid)
                     self.free.append(receipt)
-                    return CommitOutcome(answer[:count], tuple(rest), session_id, answer[count].mzxid)
-                if isinstance(answer, INTERRUPTED):
-                    done, zxid = await executed(receipt, nonce) if getattr(answer, "sent", True) else (False, 0)
+                    return CommitOutcome(reply[:count], tuple(rest), session_id, reply[count].mzxid)
+                if isinstance(reply, INTERRUPTED):
+                    done, zxid = await executed(receipt, nonce) if getattr(reply, "sent", True) else (False, 0)
                     if done is None:
                         raise OutcomeUnknownError("a transaction", operations[0].path, "session")
                     if done:
@@ -148,10 +148,10 @@ class Receipts:
                     in_doubt = False
                     if (await Connected()).session_id != receipt.session_id:
                         receipt = await self._receipt()
-                elif isinstance(answer, NoNodeError) and getattr(answer, "index", -1) >= len(operations):
+                elif isinstance(reply, NoNodeError) and getattr(reply, "index", -1) >= len(operations):
                     receipt = await self._receipt()
-                elif isinstance(answer, DeadlineError):
-                    raise answer
+                elif isinstance(reply, DeadlineError):
+                    raise reply
                 else:
                     break
         except (ZnodeError, Abandoned):
@@ -169,7 +169,7 @@ class Receipts:
                 raise OutcomeUnknownError("a transaction", operations[0].path, "deadline") from error
             raise
         self.free.append(receipt)
-        raise answer
+        raise reply
 
     async def commit_ahead(self, transactions: Sequence[Sequence[Operation]]) -> list[CommitOutcome]:
         """Execute transactions up to the first one that fails, without waiting in between.
@@ -190,15 +190,15 @@ class Receipts:
         """
         receipt, version = await self._chain()
         multis = [
-            Multi((*operations, SetData(receipt.path, b"", version + place)))
-            for place, operations in enumerate(transactions)
+            Multi((*operations, SetData(receipt.path, b"", version + index)))
+            for index, operations in enumerate(transactions)
         ]
-        answers = await Together(*multis)
+        replies = await Pipeline(*multis)
         outcomes = [
-            CommitOutcome(answer[:-1], (), receipt.session_id)
-            for answer in takewhile(lambda answer: isinstance(answer, tuple), answers)
+            CommitOutcome(reply[:-1], (), receipt.session_id)
+            for reply in takewhile(lambda reply: isinstance(reply, tuple), replies)
         ]
-        failed = answers[len(outcomes)] if len(outcomes) < len(answers) else None
+        failed = replies[len(outcomes)] if len(outcomes) < len(replies) else None
         if isinstance(failed, INTERRUPTED):
             _, node = await read_all(Sync(receipt.path), GetData(receipt.path))
             if isinstance(node, NoNodeError):
@@ -227,7 +227,7 @@ class Receipts:
         while True:
             await Connected()
             path = f"{self.directory}/r_{await Guid()}"
-            created, alive = await Together(Create(path, container=True), Create(f"{path}/alive", ephemeral=True))
+            created, alive = await Pipeline(Create(path, container=True), Create(f"{path}/alive", ephemeral=True))
             if isinstance(alive, Created) and alive.stat is not None:
                 await AtClose(partial(discard, path))
                 return Receipt(path, alive.stat.ephemeral_owner)
@@ -273,7 +273,7 @@ async def _session_of(receipt: Receipt, operations: Sequence[Operation], results
         for operation, result in zip_longest(operations, results)
         if isinstance(operation, Create) and operation.ephemeral and (result or not operation.sequence)
     ]
-    if not paths or await Proven(receipt.session_id):
+    if not paths or await SessionAlive(receipt.session_id):
         return receipt.session_id
     stat = await read(Exists(paths[0]))
     return stat.ephemeral_owner if stat is not None and stat.czxid == zxid else receipt.session_id
@@ -286,8 +286,8 @@ async def executed(receipt: Receipt, nonce: bytes) -> tuple[bool | None, int]:
     connection after the first one of the next. So after a sync the receipt does not change any
     more.
     """
-    _, answer = await read_all(Sync(receipt.path), GetData(receipt.path))
-    return (None, 0) if isinstance(answer, NoNodeError) else (bool(answer.data == nonce), answer.stat.mzxid)
+    _, reply = await read_all(Sync(receipt.path), GetData(receipt.path))
+    return (None, 0) if isinstance(reply, NoNodeError) else (bool(reply.data == nonce), reply.stat.mzxid)
 
 
 def raise_deadline(unknown: OutcomeUnknownError) -> None:

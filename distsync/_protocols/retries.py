@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-from distsync._protocols.steps import Background, Children, Connected, Create, Delete, Request, Sync, Together
+from distsync._protocols.steps import Background, Children, Connected, Create, Delete, Pipeline, Request, Sync
 from distsync.errors import (
     DeadlineError,
     DisconnectedError,
@@ -25,9 +25,9 @@ from distsync.errors import (
     SessionLostError,
 )
 
-Answer = TypeVar("Answer")
-Argument = TypeVar("Argument")
-Result = TypeVar("Result")
+ReplyT = TypeVar("ReplyT")
+ArgumentT = TypeVar("ArgumentT")
+ResultT = TypeVar("ResultT")
 
 #: The connection or the session ended before the reply arrived. The request can be repeated.
 INTERRUPTED = (DisconnectedError, SessionLostError)
@@ -43,14 +43,14 @@ def parent_of(path: str) -> str:
     return path.rpartition("/")[0] or "/"
 
 
-def raise_first(answers: tuple[Any, ...]) -> None:
-    """Raise the first exception among the results of a Together, if any."""
-    for answer in answers:
-        if isinstance(answer, BaseException):
-            raise answer
+def raise_first(replies: tuple[Any, ...]) -> None:
+    """Raise the first exception among the replies to a Pipeline, if any."""
+    for reply in replies:
+        if isinstance(reply, BaseException):
+            raise reply
 
 
-async def read(request: Request[Answer]) -> Answer:
+async def read(request: Request[ReplyT]) -> ReplyT:
     """Send a read, repeating it until a reply arrives."""
     while True:
         try:
@@ -65,12 +65,12 @@ async def read_all(*requests: Request[Any]) -> tuple[Any, ...]:
     NoNodeError is returned, not raised.
     """
     while True:
-        answers = await Together(*requests)
-        if not any(isinstance(answer, INTERRUPTED) for answer in answers):
-            for answer in answers:
-                if isinstance(answer, DistsyncError) and not isinstance(answer, NoNodeError):
-                    raise answer
-            return answers
+        replies = await Pipeline(*requests)
+        if not any(isinstance(reply, INTERRUPTED) for reply in replies):
+            for reply in replies:
+                if isinstance(reply, DistsyncError) and not isinstance(reply, NoNodeError):
+                    raise reply
+            return replies
         await Connected()
 
 
@@ -167,7 +167,7 @@ async def cancel_pending_create(directory: str, guid: str) -> None:
     """
     while True:
         await Connected()
-        _, listing = await Together(Sync(directory), Children(directory))
+        _, listing = await Pipeline(Sync(directory), Children(directory))
         if isinstance(listing, INTERRUPTED):
             continue
         if isinstance(listing, DistsyncError):
@@ -215,8 +215,8 @@ class DeferredWork:
 
 
 def call_user_function(
-    function: Callable[[Argument], Result], argument: Argument
-) -> tuple[Result | None, Exception | None]:
+    function: Callable[[ArgumentT], ResultT], argument: ArgumentT
+) -> tuple[ResultT | None, Exception | None]:
     """Call a user function. Return its result and None, or None and its exception.
 
     An exception that is not an Exception, such as KeyboardInterrupt, is raised.

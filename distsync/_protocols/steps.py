@@ -19,7 +19,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from distsync._wire.records import Stat as Stat
 
-Answer = TypeVar("Answer")
+ResultT = TypeVar("ResultT")
 
 
 class Created(NamedTuple):
@@ -112,17 +112,17 @@ class Loss(Signal):
         self.reason = ""
 
 
-class Step(Generic[Answer]):
+class Step(Generic[ResultT]):
     """Base class of everything that a protocol can await."""
 
     __slots__ = ()
 
-    def __await__(self) -> Generator[Step[Any], Any, Answer]:
-        answer: Answer = yield self
-        return answer
+    def __await__(self) -> Generator[Step[Any], Any, ResultT]:
+        result: ResultT = yield self
+        return result
 
 
-class Request(Step[Answer]):
+class Request(Step[ResultT]):
     """A step that is one request on the wire.
 
     Raises ZnodeError, AccessDeniedError, SessionLostError, ClientClosedError or DeadlineError.
@@ -138,8 +138,8 @@ class Create(Request[Created]):
     """Create a znode.
 
     With ``sequence`` the server appends a sequence number to the path. An ephemeral znode is
-    deleted if the call ends with an exception, unless ``after`` states that the protocol cleans it
-    up itself.
+    deleted if the call ends with an exception, unless ``own_cleanup`` states that the protocol
+    cleans it up itself.
     """
 
     path: str
@@ -147,7 +147,7 @@ class Create(Request[Created]):
     ephemeral: bool = False
     sequence: bool = False
     container: bool = False
-    after: bool = False
+    own_cleanup: bool = False
 
 
 @dataclass(frozen=True)
@@ -170,7 +170,7 @@ class GetData(Request[Node]):
 
 
 @dataclass(frozen=True)
-class GetEach(Request["tuple[Node | BaseException, ...]"]):
+class MultiRead(Request["tuple[Node | BaseException, ...]"]):
     """Read several znodes in one consistent snapshot, without watches.
 
     The result has one element for each path: a Node, or the error in its place. Raises RequestError
@@ -208,8 +208,8 @@ class Check(Request[None]):
 class Sync(Request[None]):
     """Bring the server of this client up to date with all earlier writes.
 
-    It is an empty transaction, which a quorum has to agree to. ZooKeeper's own sync can be answered
-    by a leader that has been deposed without knowing it.
+    This sends a multi without operations, not ZooKeeper's sync request. A quorum has to agree to
+    it, whereas a sync can be answered by a leader that has been deposed without knowing it.
     """
 
     path: str = "/"
@@ -231,8 +231,10 @@ class Multi(Request["tuple[Any, ...]"]):
         return self.operations[0].path
 
 
-class Together(Step["tuple[Any, ...]"]):
-    """Pipelined requests: sent back to back, and executed in this order.
+class Pipeline(Step["tuple[Any, ...]"]):
+    """Send several requests back to back, without waiting for replies in between.
+
+    The server executes them in this order.
 
     The result is a tuple with one element for each request. An exception takes the place of the
     result of a request that failed; it is not raised.
@@ -244,7 +246,7 @@ class Together(Step["tuple[Any, ...]"]):
         self.requests = requests
 
     def __repr__(self) -> str:
-        return f"Together{self.requests!r}"
+        return f"Pipeline{self.requests!r}"
 
 
 class Wait(Step[WakeReason]):
@@ -274,12 +276,12 @@ class Connected(Step[SessionInfo]):
 
 
 @dataclass(frozen=True)
-class Proven(Step[bool]):
-    """Whether the session ``session_id`` is proven to be alive. Costs no request.
+class SessionAlive(Step[bool]):
+    """Return whether the session ``session_id`` is proven to be alive. Costs no request.
 
     The lease clock (_client/lease/lease_clock.py) derives that from the replies received so far.
     With ``fresh``, also require that no heartbeat is due, so that the next heartbeat can extend the
-    lease before it runs out.
+    lease before it expires.
     """
 
     session_id: int
@@ -291,7 +293,7 @@ class Hold(Step[None]):
     """Keep the lease of ``session_id`` alive, and fire ``loss`` when the lock or permit of our znode
     ``path`` is lost.
 
-    It is lost when the lease runs out, the session ends, or another client deletes the znode. Costs
+    It is lost when the lease expires, the session ends, or another client deletes the znode. Costs
     no request before the first heartbeat.
     """
 
@@ -358,4 +360,4 @@ class Call(Step[Any]):
     function: Callable[[], Any] = field(repr=False)
 
 
-Protocol = Coroutine[Any, Any, Answer]
+Protocol = Coroutine[Any, Any, ResultT]

@@ -39,10 +39,10 @@ from distsync._protocols.steps import (
     GetData,
     Guid,
     Node,
-    Proven,
+    Pipeline,
     Request,
+    SessionAlive,
     Sync,
-    Together,
     Wait,
     WakeReason,
     Watch,
@@ -64,9 +64,9 @@ LAST = HALF - 1
 # The server formats sequence numbers with %010d, so they have a minus sign once the counter
 # has overflowed. After a known suffix that is unambiguous. After anything else, a single dash
 # is a separator before ten digits, and a minus sign before nine.
-_MARKED = re.compile(r"(-lock-|-latch-|-__READ__|-__WRIT__|__lock__|__rlock__)(\d{10}|-\d{9,10})$")
+_KNOWN_SUFFIX = re.compile(r"(-lock-|-latch-|-__READ__|-__WRIT__|__lock__|__rlock__)(\d{10}|-\d{9,10})$")
 # Length of the longest suffix and number. Searching whole names takes seven times as long.
-_TAIL = len("__rlock__") + len("-2147483648")
+_MAX_SUFFIX_LENGTH = len("__rlock__") + len("-2147483648")
 _FOREIGN = re.compile(r"(?:(?<=-)(?P<far>-\d{9,10})|(?P<number>\d{10})|(?P<near>(?<!-)-\d{9}))$")
 
 
@@ -124,9 +124,9 @@ class QueueDecision(NamedTuple):
 
 def parse(name: str) -> ContenderNode | None:
     """Parse the name of a child. Return None if it is not a contender."""
-    marked = _MARKED.search(name, max(0, len(name) - _TAIL))
-    if marked:
-        return ContenderNode(name, int(marked[2]), marked[1])
+    known = _KNOWN_SUFFIX.search(name, max(0, len(name) - _MAX_SUFFIX_LENGTH))
+    if known:
+        return ContenderNode(name, int(known[2]), known[1])
     foreign = _FOREIGN.search(name)
     return ContenderNode(name, int(foreign[foreign.lastgroup or 0]), "") if foreign else None
 
@@ -209,8 +209,8 @@ class Enqueued(NamedTuple):
     A read that failed has its exception in place of the reply.
     """
 
-    place: QueueEntry
-    answers: tuple[Any, ...]
+    entry: QueueEntry
+    replies: tuple[Any, ...]
 
 
 async def ensure_container(directory: str) -> None:
@@ -232,8 +232,8 @@ async def enqueue(
     directory: str,
     name_suffix: str,
     contender_data: bytes,
-    *with_reads: Request[Any],
-    parents: Callable[[str], Awaitable[None]] = ensure_container,
+    *reads: Request[Any],
+    ensure_directory: Callable[[str], Awaitable[None]] = ensure_container,
     find_granted: Callable[[str, str], Awaitable[QueueEntry | None]] = never_granted,
     cancel: Callable[[str, str, BaseException | None], Coroutine[Any, Any, None]] = cancel_create,
 ) -> Enqueued:
@@ -247,16 +247,16 @@ async def enqueue(
         directory: Path of the queue.
         name_suffix: Part of the name that denotes the kind of contender, such as ``-lock-``.
         contender_data: Data of the znode.
-        *with_reads: Reads to send right after the create, so that their replies include our
+        *reads: Reads to send right after the create, so that their replies include our
             contender.
-        parents: Creates the directory if it does not exist.
+        ensure_directory: Creates the directory if it does not exist.
         find_granted: ``find_granted(directory, guid)`` returns a contender that another process
             granted, and removed from the queue, before we learned that it had been created.
         cancel: ``cancel(directory, guid, error)`` deletes a contender that may have been
             created. ``error`` ended the call; None if another attempt follows.
 
     Returns:
-        Our contender, and the replies to ``with_reads``.
+        Our contender, and the replies to ``reads``.
 
     Raises:
         SequenceExhaustedError: The server has run out of sequence numbers.
@@ -266,17 +266,17 @@ async def enqueue(
         prefix, guid = node_name(await Guid(), name_suffix)
         try:
             create = Create(f"{directory}/{prefix}", contender_data, ephemeral=True, sequence=True)
-            created, *answers = await Together(create, *with_reads)
+            created, *replies = await Pipeline(create, *reads)
             if isinstance(created, Created) and created.stat is not None:
                 name = created.path.rpartition("/")[2]
-                place = QueueEntry(directory, name, created.stat.czxid, created.stat.ephemeral_owner)
-                await check_sequence(place)
-                return Enqueued(place, tuple(answers))
+                entry = QueueEntry(directory, name, created.stat.czxid, created.stat.ephemeral_owner)
+                await check_sequence(entry)
+                return Enqueued(entry, tuple(replies))
             if isinstance(created, INTERRUPTED):
                 found = await find(directory, guid) or await find_granted(directory, guid)
                 if found:
                     await check_sequence(found)
-                    return Enqueued(found, tuple(await Together(*with_reads)) if with_reads else ())
+                    return Enqueued(found, tuple(await Pipeline(*reads)) if reads else ())
                 await Background(cancel(directory, guid, None))
                 continue
             if not isinstance(created, NoNodeError):
@@ -284,22 +284,22 @@ async def enqueue(
         except BaseException as error:
             await Background(cancel(directory, guid, error))
             raise
-        await parents(directory)
+        await ensure_directory(directory)
 
 
-async def check_sequence(place: QueueEntry) -> None:
+async def check_sequence(entry: QueueEntry) -> None:
     """Raise SequenceExhaustedError if a later contender may get the same number.
 
     ZooKeeper 3.8 and 3.9 stop counting at the largest number, although their documentation
     says that it wraps.
     """
-    contender = parse(place.name)
+    contender = parse(entry.name)
     if contender is None or 0 <= contender.number < LAST:
         return
-    stat = await read(Exists(place.directory))
+    stat = await read(Exists(entry.directory))
     # The reported cversion is twice the server's counter, minus the number of children.
     if stat is not None and (stat.cversion + stat.num_children - 2 * LAST) % (2 * HALF) == 0:
-        raise SequenceExhaustedError(place.directory)
+        raise SequenceExhaustedError(entry.directory)
 
 
 async def find(directory: str, guid: str) -> QueueEntry | None:
@@ -311,7 +311,7 @@ async def find(directory: str, guid: str) -> QueueEntry | None:
     """
     while True:
         session = await Connected()
-        _, listing = await Together(Sync(directory), Children(directory))
+        _, listing = await Pipeline(Sync(directory), Children(directory))
         if isinstance(listing, INTERRUPTED):
             continue
         if isinstance(listing, NoNodeError):
@@ -330,39 +330,39 @@ async def find(directory: str, guid: str) -> QueueEntry | None:
         return QueueEntry(directory, names[0], stat.czxid, session.session_id)
 
 
-async def check_session(place: QueueEntry) -> None:
-    """Raise SessionLostError if the session of ``place`` has ended.
+async def check_session(entry: QueueEntry) -> None:
+    """Raise SessionLostError if the session of ``entry`` has ended.
 
-    Call this after arming a watch: the watch then belongs to that session, or has fired.
+    Call this after setting a watch: the watch then belongs to that session, or has fired.
     """
-    if (await Connected()).session_id != place.session_id:
-        raise SessionLostError(f"the wait in {place.directory}")
+    if (await Connected()).session_id != entry.session_id:
+        raise SessionLostError(f"the wait in {entry.directory}")
 
 
-async def read_consistent(place: QueueEntry, *with_reads: Request[Any]) -> tuple[Any, ...]:
+async def read_consistent(entry: QueueEntry, *reads: Request[Any]) -> tuple[Any, ...]:
     """Read with proof that our session is alive and has not changed.
 
     The proof lasts at least until the next heartbeat, so that a lock that is acquired on the
     basis of the replies is not lost before it. Raise SessionLostError if the session has ended.
     """
     while True:
-        await check_session(place)
-        if await Proven(place.session_id, fresh=True):
-            answers = await Together(*with_reads)
+        await check_session(entry)
+        if await SessionAlive(entry.session_id, fresh=True):
+            replies = await Pipeline(*reads)
         else:
-            _, *rest = await Together(Sync(place.directory), *with_reads)
-            answers = tuple(rest)
-        if not any(isinstance(answer, INTERRUPTED) for answer in answers):
-            await check_session(place)
-            return answers
+            _, *rest = await Pipeline(Sync(entry.directory), *reads)
+            replies = tuple(rest)
+        if not any(isinstance(reply, INTERRUPTED) for reply in replies):
+            await check_session(entry)
+            return replies
 
 
-async def wait_for_turn(place: QueueEntry, listing: Any, rule: Rule = exclusive) -> QueueState:
+async def wait_for_turn(entry: QueueEntry, listing: Any, rule: Rule = exclusive) -> QueueState:
     """Wait until no contender ahead blocks ours ("Locks", steps 2 to 5).
 
     Args:
-        place: Our contender.
-        listing: The children of the directory, listed after ``place`` was enqueued, or the
+        entry: Our contender.
+        listing: The children of the directory, listed after ``entry`` was enqueued, or the
             error of that read.
         rule: Whether a contender ahead of ours blocks it.
 
@@ -370,25 +370,25 @@ async def wait_for_turn(place: QueueEntry, listing: Any, rule: Rule = exclusive)
         HELD when it is our turn, BEHIND at the deadline, GONE if our znode was deleted.
 
     Raises:
-        SessionLostError: The session of ``place`` has ended.
+        SessionLostError: The session of ``entry`` has ended.
     """
     while True:
         if isinstance(listing, NoNodeError):
             return QueueState.GONE
-        if isinstance(listing, BaseException) or not await Proven(place.session_id):
-            (listing,) = await read_consistent(place, Children(place.directory))
+        if isinstance(listing, BaseException) or not await SessionAlive(entry.session_id):
+            (listing,) = await read_consistent(entry, Children(entry.directory))
             if isinstance(listing, DistsyncError) and not isinstance(listing, NoNodeError):
                 raise listing
             continue
-        decision = decide(listing.names, place.name, rule)
+        decision = decide(listing.names, entry.name, rule)
         if decision.state is not QueueState.BEHIND:
             return decision.state
-        if await wait_until_deleted(place, decision.behind) is WakeReason.DEADLINE:
+        if await wait_until_deleted(entry, decision.behind) is WakeReason.DEADLINE:
             return QueueState.BEHIND
-        (listing,) = await read_consistent(place, Children(place.directory))
+        (listing,) = await read_consistent(entry, Children(entry.directory))
 
 
-async def wait_until_deleted(place: QueueEntry, behind: str) -> WakeReason:
+async def wait_until_deleted(entry: QueueEntry, behind: str) -> WakeReason:
     """Wait for the deletion of ``behind`` or for the deadline ("Locks", steps 4 and 5).
 
     Other events end the wait as well, so the caller has to read the queue again. The watch is
@@ -396,10 +396,10 @@ async def wait_until_deleted(place: QueueEntry, behind: str) -> WakeReason:
     """
     watch = Watch()
     try:
-        await GetData(f"{place.directory}/{behind}", watch)
+        await GetData(f"{entry.directory}/{behind}", watch)
     except (NoNodeError, *INTERRUPTED):
         return WakeReason.SIGNAL
-    await check_session(place)
+    await check_session(entry)
     return await Wait(watch)
 
 
@@ -411,24 +411,24 @@ async def acquire(directory: str, name_suffix: str, contender_data: bytes, rule:
     """
     while True:
         try:
-            place, (listing,) = await enqueue(directory, name_suffix, contender_data, Children(directory))
+            entry, (listing,) = await enqueue(directory, name_suffix, contender_data, Children(directory))
         except DeadlineError:
             return None
         state = QueueState.GONE
         try:
-            state = await wait_for_turn(place, listing, rule)
+            state = await wait_for_turn(entry, listing, rule)
         except SessionLostError:
             continue
         except DeadlineError:
-            await Background(delete_until_session_ends(place.path, place.session_id))
+            await Background(delete_until_session_ends(entry.path, entry.session_id))
             return None
         except BaseException:
-            await Background(delete_until_session_ends(place.path, place.session_id))
+            await Background(delete_until_session_ends(entry.path, entry.session_id))
             raise
         if state is QueueState.HELD:
-            return place._replace(is_sole_contender=getattr(listing, "names", ()) == (place.name,))
+            return entry._replace(is_sole_contender=getattr(listing, "names", ()) == (entry.name,))
         if state is QueueState.BEHIND:
-            await delete_own(place.path, place.session_id)
+            await delete_own(entry.path, entry.session_id)
             return None
 
 

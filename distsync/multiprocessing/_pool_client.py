@@ -142,8 +142,8 @@ class PoolClient:
         self.caller = str(uuid.uuid4())
         self._inbox = Caller(self._core, self.caller, self._alone)
         self._client.run(self._inbox.begin())
-        self._client.local(self._inbox.folder, lambda: self._inbox)
-        self._client.at_close(self._inbox.folder, self._inbox.end)
+        self._client.local(self._inbox.path, lambda: self._inbox)
+        self._client.at_close(self._inbox.path, self._inbox.end)
 
     def start(self, crew: LocalWorkers) -> None:
         """Start the threads.
@@ -183,7 +183,7 @@ class PoolClient:
     def _submit(self, job: int, part: int, function: Any, args: Any, kwds: Any) -> None:
         inbox = self._inbox
         try:
-            payload = self._encoder.task(f"{inbox.folder}/{job}.{part}", (function, args, kwds))
+            payload = self._encoder.task(f"{inbox.path}/{job}.{part}", (function, args, kwds))
         except PayloadPickleError as error:
             self._deliver(job, part, (False, error.__cause__ or error))
             return
@@ -311,7 +311,7 @@ class PoolClient:
 
     def _begin_anew(self) -> None:
         """Register again, after other processes assumed this caller dead and removed its znodes."""
-        self._client.discard(self._inbox.folder, self._inbox.end)
+        self._client.discard(self._inbox.path, self._inbox.end)
         with self._changed:
             self._outgoing.clear()
             self._outgoing_bytes = 0
@@ -333,7 +333,7 @@ class PoolClient:
             times = reply.data.decode(errors="replace")
             return False, TaskLostError(task, pool, f"it was delivered {times} times, and no worker lived to its end")
         try:
-            return self._encoder.outcome(f"{self._inbox.folder}/{reply.job}.{reply.part}", reply.data)
+            return self._encoder.outcome(f"{self._inbox.path}/{reply.job}.{reply.part}", reply.data)
         except PayloadRefusedError as error:
             return False, PayloadRefusedError(f"{task} of {pool}, as it came back", error.args[1])
 
@@ -371,7 +371,11 @@ class PoolClient:
 
     def _fail(self, under_way: dict[tuple[int, int], Label], error: Exception | None) -> None:
         for (job, part), label in under_way.items():
-            gone = TaskLostError(label.function, self._core.znodes.path, "this process was away and taken for dead")
+            gone = TaskLostError(
+                label.function,
+                self._core.znodes.path,
+                "this process was disconnected, and other processes assumed that it had exited",
+            )
             self._end(job, part, (False, error or gone))
 
     # ---- replacing workers
@@ -415,7 +419,7 @@ class PoolClient:
                 thread.join(LAST_S)
         try:
             self._client.run(self._inbox.end(), LAST_S)
-            self._client.discard(self._inbox.folder, _nothing)
+            self._client.discard(self._inbox.path, _nothing)
         except DistsyncError as error:
             logger.warning("could not clean up pool %s: %s", self._core.znodes.path, error)
         if self._watcher:

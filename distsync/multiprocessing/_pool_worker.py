@@ -285,7 +285,7 @@ class Worker:
     def _answer(self, work: ClaimedTask) -> tuple[str, bytes]:
         """Run a task, and return the kind of its reply and the encoded result."""
         task = task_of(work.delivery.path)
-        place = f"{self._core.znodes.folder(task.caller)}/{task.job}.{task.part}"
+        place = f"{self._core.znodes.caller_path(task.caller)}/{task.job}.{task.part}"
         try:
             with self._encoder.call(place, work.payload, task.caller == self._spec.caller) as (function, args, kwds):
                 return DONE, self._encoded(place, *outcome(function, args, kwds))

@@ -205,7 +205,7 @@ class SyncManager(SharedObject):
         Raises:
             NotImplementedError: Always.
         """
-        instead = f"nobody can keep the object behind {typeid!r}; keep its data in a dict or Namespace, under a Lock"
+        instead = f"no process would host the object of {typeid!r}; keep its data in a dict or Namespace, under a Lock"
         raise NotImplementedError(NO_SERVER.format(instead))
 
     def get_server(self) -> NoReturn:

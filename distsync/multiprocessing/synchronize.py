@@ -18,9 +18,9 @@ from distsync._objects import locks as _locks
 from distsync._objects.base import SharedObject, current_owner
 from distsync._objects.ownership import repr_state
 from distsync._objects.validation import validate_timeout
-from distsync._protocols.locks import cross_process as cross_process_locks
+from distsync._protocols.locks import multiprocessing_lock
 from distsync._protocols.locks.lock import Grant
-from distsync._protocols.semaphores import cross_process as cross_process_semaphores
+from distsync._protocols.semaphores import multiprocessing_semaphore
 from distsync._protocols.semaphores.leases import SemaphoreCore
 from distsync.errors import NotHeldError, NotOwnerError, OverReleaseError, ReleasedTooOftenError
 from distsync.multiprocessing._stdlib_names import stdlib_getattr
@@ -139,7 +139,7 @@ class Lock(_locks.Lock):
 
     def _acquire(self, timeout: float | None, blocking: bool) -> bool:
         acquired: bool = self._run(
-            cross_process_locks.acquire(self._core, current_owner(), describe(), blocking), timeout
+            multiprocessing_lock.acquire(self._core, current_owner(), describe(), blocking), timeout
         )
         if acquired:
             self._register_loss_callback()
@@ -167,7 +167,7 @@ class Lock(_locks.Lock):
 
     def _release(self, linger: bool = True) -> None:
         """Release the lock without caching it, because other processes rely on the server's state."""
-        self._run(cross_process_locks.release(self._core, current_owner()), self.client.settings.session_timeout)
+        self._run(multiprocessing_lock.release(self._core, current_owner()), self.client.settings.session_timeout)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}(owner={_owner(self)})>"
@@ -335,12 +335,12 @@ class Semaphore(semaphores.Semaphore):
 
     def _acquiring(self, core: AnyCore, blocking: bool) -> Coroutine[Any, Any, Any]:
         if isinstance(core, SemaphoreCore):
-            return cross_process_semaphores.acquire_permit(core, describe(), blocking, current_owner(), self._bound)
+            return multiprocessing_semaphore.acquire_permit(core, describe(), blocking, current_owner(), self._bound)
         return super()._acquiring(core, blocking)
 
     def _dropping(self, core: AnyCore, grant: Grant) -> Coroutine[Any, Any, None]:
         if isinstance(core, SemaphoreCore):
-            return cross_process_semaphores.drop_permit(core, grant, self._bound)
+            return multiprocessing_semaphore.drop_permit(core, grant, self._bound)
         return super()._dropping(core, grant)
 
     def release(self, n: int = 1) -> None:
@@ -370,7 +370,7 @@ class Semaphore(semaphores.Semaphore):
 
     def _releasing(self, core: AnyCore, n: int, started: list[bool]) -> Coroutine[Any, Any, None]:
         if isinstance(core, SemaphoreCore):
-            return cross_process_semaphores.release_permits(core, n, self._bound, started, current_owner())
+            return multiprocessing_semaphore.release_permits(core, n, self._bound, started, current_owner())
         return super()._releasing(core, n, started)
 
     def __repr__(self) -> str:

@@ -32,12 +32,12 @@ from distsync._protocols.steps import (
     GetData,
     Loss,
     Multi,
+    Pipeline,
     SessionInfo,
     SetData,
     Signal,
     Step,
     Sync,
-    Together,
     Wait,
     WakeReason,
     Watch,
@@ -137,7 +137,7 @@ def test_multi_refused_throws_the_error_of_the_operation_that_failed(near: Clien
 def test_together_is_executed_in_order_and_counts_as_one_round_trip(near: Client, namespace: str) -> None:
     before = near.statistics()
     path = f"{namespace}/a"
-    made, stat, gone, missing = near.run(ask(Together(Create(path), Exists(path), Delete(path), GetData(path))))
+    made, stat, gone, missing = near.run(ask(Pipeline(Create(path), Exists(path), Delete(path), GetData(path))))
     after = near.statistics()
     assert (made.stat, gone) == (stat, None)
     assert isinstance(missing, errors.NoNodeError)
@@ -231,7 +231,7 @@ def test_requests_made_while_disconnected_wait_and_keep_their_order(
     proxy.refuse()
     eventually(lambda: proxied.state == "suspended")
     steps = [Create(f"{namespace}/n-", sequence=True) for _ in range(500)]
-    calls = in_thread(proxied.run, ask(Together(*steps)))
+    calls = in_thread(proxied.run, ask(Pipeline(*steps)))
     time.sleep(UNIT)
     assert calls.is_alive()
     proxy.heal()
@@ -379,7 +379,7 @@ def test_lease_runs_out_without_a_word_from_any_server(proxied: Client, proxy: P
     assert session is not None
     proxy.blackhole()
     assert proxied.run(ask(Wait(loss, limit=PATIENCE))) is WakeReason.SIGNAL
-    assert loss.reason == "lease ran out"
+    assert loss.reason == "lease expired"
     assert not proxied.is_proven(session)
     proxy.heal()
     eventually(lambda: proxied.run(ask(Exists(path))) is None)

@@ -27,8 +27,8 @@ from distsync._protocols.steps import (
     Exists,
     GetData,
     Node,
+    Pipeline,
     SetData,
-    Together,
     Wait,
     WakeReason,
     Watch,
@@ -98,13 +98,13 @@ def test_answers_in_pieces_of_any_length_are_those_of_their_requests(
     relayed: Any, relay: Relay, namespace: str, piece: int
 ) -> None:
     relay.piece = piece
-    expect_mixed(namespace, relayed.run(ask(Together(*mixed(namespace)))))
+    expect_mixed(namespace, relayed.run(ask(Pipeline(*mixed(namespace)))))
     assert relay.connections == 1
 
 
 def test_answer_longer_than_what_one_read_takes_is_whole(relayed: Any, namespace: str) -> None:
     relayed.run(ask(Create(f"{namespace}/large", LARGE)))
-    answers = relayed.run(ask(Together(*[GetData(f"{namespace}/large")] * 5)))
+    answers = relayed.run(ask(Pipeline(*[GetData(f"{namespace}/large")] * 5)))
     assert all(answer.data == LARGE for answer in answers)
 
 
@@ -115,7 +115,7 @@ def test_connection_that_ends_within_an_answer_ends_this_one_and_those_after_it(
 ) -> None:
     before = relayed.session_id
     relay.most, relay.hangs_up = most, True
-    answers = relayed.run(ask(Together(*mixed(namespace))))
+    answers = relayed.run(ask(Pipeline(*mixed(namespace))))
     answered = [not isinstance(answer, DisconnectedError) for answer in answers]
     assert answered == sorted(answered, reverse=True)
     assert not all(answered)
@@ -149,8 +149,8 @@ def test_event_among_answers_comes_before_the_answer_that_shows_its_change(relay
     watch = Watch()
     path = f"{namespace}/watched"
     relayed.run(ask(Create(path)))
-    relayed.run(ask(Together(*[GetData(path, watch)] * 20)))
-    relayed.run(ask(Together(SetData(path), *[GetData(path)] * 20)))
+    relayed.run(ask(Pipeline(*[GetData(path, watch)] * 20)))
+    relayed.run(ask(Pipeline(SetData(path), *[GetData(path)] * 20)))
     assert watch.fired
     assert relayed.run(ask(Wait(watch, limit=PATIENCE))) is WakeReason.SIGNAL
 
@@ -176,7 +176,7 @@ def test_requests_of_many_threads_are_answered_each_by_its_own(
 def fill(client: Any, namespace: str, in_thread: Callable[..., Any]) -> Any:
     """So many requests that the socket has no room for all of them."""
     writes = [Create(f"{namespace}/{n}", LARGE) for n in range(30)]
-    filling = in_thread(client.run, ask(Together(*writes)))
+    filling = in_thread(client.run, ask(Pipeline(*writes)))
     eventually(lambda: len(client._core.link._kazoo._pending) + len(client._core.link._kazoo._queue) >= 20)
     return filling
 
@@ -200,9 +200,9 @@ def test_large_requests_and_large_answers_pass_each_other(
     """Neither end reads more before the other has taken what it sends: a writer has to read."""
     client = make_client(hosts=relay.hosts, session_timeout=4.0)
     large = f"{namespace}/large"
-    client.run(ask(Together(Create(namespace), Create(large, LARGE))))
+    client.run(ask(Pipeline(Create(namespace), Create(large, LARGE))))
     relay.in_turn = threading.Lock()
-    answers = client.run(ask(Together(*[*[GetData(large)] * 3, SetData(large, LARGE)] * 20)))
+    answers = client.run(ask(Pipeline(*[*[GetData(large)] * 3, SetData(large, LARGE)] * 20)))
     assert [answer for answer in answers if isinstance(answer, Exception)] == []
     assert all(node.data == LARGE for node in answers[::4])
     assert relay.connections == 1
@@ -273,7 +273,7 @@ def test_requests_that_are_half_sent_when_the_connection_breaks_fail_and_no_late
 
 def test_lost_reply_among_others_ends_all_after_it(proxied: Any, proxy: Proxy, namespace: str) -> None:
     sprung = proxy.drop_next_reply(OpCode.CREATE2)
-    answers = proxied.run(ask(Together(Exists(namespace), *[Create(f"{namespace}/{n}") for n in range(50)])))
+    answers = proxied.run(ask(Pipeline(Exists(namespace), *[Create(f"{namespace}/{n}") for n in range(50)])))
     assert sprung.is_set()
     assert all(isinstance(answer, DisconnectedError) for answer in answers[1:])
     assert "0" in proxied.run(read(Children(namespace))).names
@@ -281,7 +281,7 @@ def test_lost_reply_among_others_ends_all_after_it(proxied: Any, proxy: Proxy, n
 
 def test_request_that_is_too_long_fails_alone(relayed: Any, relay: Relay, namespace: str) -> None:
     too_long = Create(f"{namespace}/no", b"x" * 1_100_000)
-    answers = relayed.run(ask(Together(Create(f"{namespace}/a"), too_long, Create(f"{namespace}/b"))))
+    answers = relayed.run(ask(Pipeline(Create(f"{namespace}/a"), too_long, Create(f"{namespace}/b"))))
     assert [type(answer) for answer in answers] == [Created, PayloadTooLargeError, Created]
     assert relay.connections == 1
 
@@ -292,7 +292,7 @@ def test_session_that_ends_with_requests_under_way_fails_them_and_is_followed_by
     before = proxied.session_id
     identity = proxied._core.link._kazoo.client_id
     proxy.refuse()
-    waiting = in_thread(proxied.run, ask(Together(*[Exists(namespace)] * 5)))
+    waiting = in_thread(proxied.run, ask(Pipeline(*[Exists(namespace)] * 5)))
     expire((server.hosts, identity))
     proxy.heal()
     answers = waiting.result()
@@ -315,7 +315,7 @@ def test_interrupt_in_any_line_of_sending_breaks_no_connection_and_mixes_no_answ
     def check(where: str) -> None:
         client._core.unlock()
         node, missing, refused = client.run(
-            ask(Together(GetData(namespace), Exists(f"{namespace}/no"), GetData(f"{namespace}/no")))
+            ask(Pipeline(GetData(namespace), Exists(f"{namespace}/no"), GetData(f"{namespace}/no")))
         )
         assert node.data == b"here", where
         assert missing is None, where

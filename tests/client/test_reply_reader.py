@@ -16,7 +16,7 @@ from distsync._client.lease.lease_clock import NEVER
 from distsync._client.transport.fast_io import FastWire
 from distsync._client.transport.kazoo_client import FastKazooConnection
 from distsync._protocols.retries import read
-from distsync._protocols.steps import Create, Exists, GetData, SetData, Together, Wait, WakeReason, Watch
+from distsync._protocols.steps import Create, Exists, GetData, Pipeline, SetData, Wait, WakeReason, Watch
 from distsync.errors import LockLostError, NoNodeError
 from distsync.testing.faulty_proxy import Proxy
 from distsync.threading import Lock
@@ -60,7 +60,7 @@ def test_answers_that_come_together_are_given_each_to_its_own(near: Any, namespa
     for n in range(CALLS):
         node, missing, refused, written = near.run(
             ask(
-                Together(
+                Pipeline(
                     GetData(namespace),
                     Exists(f"{namespace}/{n}"),
                     GetData(f"{namespace}/{n}"),
@@ -169,13 +169,13 @@ def test_interrupt_in_any_line_of_a_call_breaks_no_connection_and_mixes_no_answe
     places: set[str] = set()
 
     def call() -> None:
-        client.run(ask(Together(GetData(namespace), Exists(f"{namespace}/{next(numbers)}"))))
+        client.run(ask(Pipeline(GetData(namespace), Exists(f"{namespace}/{next(numbers)}"))))
 
     def check(where: str) -> None:
         places.add(where.partition(":")[0])
         for run in (client.run, lambda work: in_thread(client.run, work).result()):
             node, missing, refused = run(
-                ask(Together(GetData(namespace), Exists(f"{namespace}/no"), GetData(f"{namespace}/no")))
+                ask(Pipeline(GetData(namespace), Exists(f"{namespace}/no"), GetData(f"{namespace}/no")))
             )
             assert node.data == b"here", where
             assert missing is None, where

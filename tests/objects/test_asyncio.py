@@ -130,7 +130,7 @@ def test_set_and_clear_of_an_event_take_effect_in_the_order_of_the_calls(client:
             for flag in (not last, last, not last, last):
                 (ours.set if flag else ours.clear)()
                 assert ours.is_set() is flag
-            await until(lambda: not ours.twin._core.meant)
+            await until(lambda: not ours.twin._core.pending_changes)
             assert theirs._seen(sync=True) is last
 
     run(scenario())

@@ -137,7 +137,7 @@ class Inside:
 
     def _run(self) -> bool:
         self.barrier.enter()
-        (self.name,) = [stay.place.name for stay in self.barrier._core.visits.values()]
+        (self.name,) = [stay.entry.name for stay in self.barrier._core.visits.values()]
         self.go.wait()
         return self.barrier.leave()
 
@@ -248,7 +248,7 @@ def test_changes_of_the_members_znodes_let_no_member_in_or_out(
     assert [peer.result() for peer in peers] == [True] * 3
     for peer in peers:
         peer.start(barrier.leave)
-    (ours,) = (stay.place.name for stay in barrier._core.visits.values())
+    (ours,) = (stay.entry.name for stay in barrier._core.visits.values())
     eventually(lambda: len(members(observer, barrier)) == (1 if members(observer, barrier)[0].endswith(ours) else 2))
     for path in members(observer, barrier):
         observer.kazoo.set(path, b"touched")

@@ -273,7 +273,7 @@ def test_closing_a_client_removes_the_objects_of_its_managers(make_client: MakeC
 
 
 def test_manager_refuses_what_would_need_a_server_process(client: Client) -> None:
-    with pytest.raises(NotImplementedError, match="nobody can keep the object behind 'Counter'"):
+    with pytest.raises(NotImplementedError, match="no process would host the object of 'Counter'"):
         SyncManager.register("Counter", object)
     with pytest.raises(TypeError, match=r"distsync.connect\(\)"):
         SyncManager(address=("localhost", 5000))

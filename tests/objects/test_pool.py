@@ -129,7 +129,7 @@ def test_tasks_submitted_while_their_caller_is_removed_fail_and_later_ones_succe
         client.run(remove_caller(calling._core, before, False))
         eventually(lambda: calling.caller != before)
         Event(name="go").set()
-        with pytest.raises(TaskLostError, match="taken for dead"):
+        with pytest.raises(TaskLostError, match="assumed that it had exited"):
             result.get(LONG)
         assert pool.apply_async(remote_pool.square, (3,)).get(LONG) == 9
     pool.join()

@@ -66,14 +66,11 @@ def test_registration_during_a_read_of_mine_by_another_thread_is_not_lost(
     def register_during_read(entry: OwnedEntry) -> bool:
         if threading.get_ident() == asker:
             Running(registry.register, "b", 2).result()
-        return vars(entry)["wanted"]  # type: ignore[no-any-return]
-
-    def write(entry: OwnedEntry, wanted: bool) -> None:
-        vars(entry)["wanted"] = wanted
+        return not entry.ended.fired
 
     registry["a"] = 1
     with monkeypatch.context() as patched:
-        patched.setattr(OwnedEntry, "wanted", property(register_during_read, write), raising=False)
+        patched.setattr(OwnedEntry, "is_maintained", property(register_during_read))
         assert registry.mine == {"a"}
     assert registry.mine == {"a", "b"}
     registry.register("b", 3)

@@ -109,7 +109,7 @@ def test_waiting_writer_is_not_starved_by_overlapping_readers(shared: SharedLock
     writing = Running(acquire_and_release, theirs.writer)
     waiters(shared, 1)
     # this client has noticed the waiting writer
-    eventually(lambda: not shared.reader._core.shares[0].grant.may_be_kept)
+    eventually(lambda: not shared.reader._core.shares[0].grant.may_be_cached)
     joined = 0
     while Running(shared.reader.acquire, False).result():
         joined += 1

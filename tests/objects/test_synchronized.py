@@ -160,7 +160,7 @@ def test_asyncio_lock_is_refused_with_a_hint_to_its_twin() -> None:
     import distsync.asyncio
 
     lock = distsync.asyncio.Lock(name="s")
-    with pytest.raises(TypeError, match=r"not distsync\.asyncio\.Lock, but its twin will do"):
+    with pytest.raises(TypeError, match=r"not distsync\.asyncio\.Lock; use its twin instead"):
         synchronized(lock)
     synchronized(lock.twin)
 

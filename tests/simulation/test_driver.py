@@ -50,7 +50,7 @@ def test_each_request_is_answered_as_its_step_says() -> None:
 )
 def test_a_refused_request_throws_the_error_named_for_it(step: Any, error: type[Exception]) -> None:
     async def work() -> None:
-        await steps.Together(steps.Create("/a"), steps.Create("/a/e", ephemeral=True))
+        await steps.Pipeline(steps.Create("/a"), steps.Create("/a/e", ephemeral=True))
         with pytest.raises(error) as caught:
             await step
         assert caught.value.args == (step.path,)
@@ -60,7 +60,7 @@ def test_a_refused_request_throws_the_error_named_for_it(step: Any, error: type[
 
 def test_together_returns_an_exception_in_place_of_the_answer() -> None:
     async def work() -> Any:
-        return await steps.Together(steps.Create("/a"), steps.Create("/a"), steps.Children("/a"))
+        return await steps.Pipeline(steps.Create("/a"), steps.Create("/a"), steps.Children("/a"))
 
     created, refused, listing = result_of(work())
     assert created.path == "/a"
@@ -162,11 +162,11 @@ def test_a_proof_expires_unless_a_hold_renews_it() -> None:
         await steps.Hold("/e", session.session_id, loss)
         await steps.Wait(loss, limit=60)
         assert not loss.fired
-        assert await steps.Proven(session.session_id)
-        assert not await steps.Proven(session.session_id + 1)
+        assert await steps.SessionAlive(session.session_id)
+        assert not await steps.SessionAlive(session.session_id + 1)
         await steps.StopHolding(loss)
         await steps.Wait(limit=10)
-        assert not await steps.Proven(session.session_id)
+        assert not await steps.SessionAlive(session.session_id)
 
     result_of(work())
 

@@ -30,7 +30,7 @@ def run(world: Simulation, work: Coroutine[Any, Any, Any], **options: Any) -> An
 async def create() -> tuple[Any, bool]:
     """Return the result of a create, and whether it was executed."""
     await steps.Connected()
-    (answer,) = await steps.Together(steps.Create("/a"))
+    (answer,) = await steps.Pipeline(steps.Create("/a"))
     await steps.Connected()
     return answer, await steps.Exists("/a") is not None
 
@@ -97,7 +97,7 @@ async def hold(process: SimProcess) -> tuple[int, int, steps.Loss, steps.Watch]:
     await steps.Create("/e", ephemeral=True)
     await steps.Exists("/e", watch)
     await steps.Hold("/e", before, loss)
-    await steps.Together(steps.Sync())
+    await steps.Pipeline(steps.Sync())
     await steps.Wait(watch, limit=60)
     await steps.Wait(limit=20)
     return before, (await steps.Connected()).session_id, loss, watch
@@ -122,11 +122,11 @@ def test_a_long_cut_ends_the_lease_but_not_the_session() -> None:
     world.run()
     before, after, loss, _ = task.result
     assert before == after
-    assert loss.reason == "lease ran out"
+    assert loss.reason == "lease expired"
     assert "/e" not in world.leftovers()
 
 
-@pytest.mark.parametrize(("kind", "reason"), [("expire_away", "lease ran out"), ("expire_live", "session expired")])
+@pytest.mark.parametrize(("kind", "reason"), [("expire_away", "lease expired"), ("expire_live", "session expired")])
 def test_an_expiry_ends_session_watch_and_hold(kind: str, reason: str) -> None:
     world = Simulation(1, faults=Faults(exactly=(Exactly(kind, "p", 3),)))
     process = world.process("p")
@@ -142,8 +142,8 @@ def test_an_expiry_ends_session_watch_and_hold(kind: str, reason: str) -> None:
 def test_requests_of_an_expired_session_are_refused() -> None:
     async def work() -> Any:
         await steps.Connected()
-        await steps.Together(steps.Sync())
-        (answer,) = await steps.Together(steps.Create("/a"))
+        await steps.Pipeline(steps.Sync())
+        (answer,) = await steps.Pipeline(steps.Create("/a"))
         return answer
 
     world = world_with(Exactly("expire_away", "p", 1))
@@ -166,7 +166,7 @@ async def hold_two(process: SimProcess) -> tuple[bool, bool, str, float]:
     await steps.Create(path, ephemeral=True)
     await steps.Hold(path, before, loss)
     await steps.Wait(limit=1.0)
-    await steps.Together(steps.Sync())
+    await steps.Pipeline(steps.Sync())
     await steps.Wait(limit=1.0)
     await steps.Connected()
     back = process.world.now
@@ -183,7 +183,7 @@ def test_an_outage_ends_leases_but_not_sessions(away_ms: int) -> None:
             assert same
             assert back >= away_ms / 1000
             lost = away_ms > 6_000
-            assert (exists, reason) == ((False, "lease ran out") if lost else (True, "")), seed
+            assert (exists, reason) == ((False, "lease expired") if lost else (True, "")), seed
 
 
 def test_a_session_has_its_whole_timeout_again_after_an_outage() -> None:
@@ -192,7 +192,7 @@ def test_a_session_has_its_whole_timeout_again_after_an_outage() -> None:
 
     async def work() -> None:
         await steps.Create("/e", ephemeral=True)
-        await steps.Together(steps.Sync())
+        await steps.Pipeline(steps.Sync())
         await steps.Wait(steps.Signal())
 
     world.process("p").spawn(work())
@@ -205,7 +205,7 @@ def test_in_an_outage_a_call_ends_at_its_deadline() -> None:
     world = Simulation(1, faults=Faults(exactly=(Exactly("outage", "p", 1, 60_000),)))
 
     async def work() -> float:
-        await steps.Together(steps.Sync())
+        await steps.Pipeline(steps.Sync())
         began = world.now
         with pytest.raises(errors.DeadlineError):
             await Run(exists(), 5.0)
@@ -227,7 +227,7 @@ def test_a_call_that_continues_after_its_deadline_is_a_failure() -> None:
             await steps.Wait(limit=30.0)  # its clean-up has one second
 
     async def work() -> None:
-        await steps.Together(steps.Sync())
+        await steps.Pipeline(steps.Sync())
         await Run(call(), 5.0)
 
     world = Simulation(1, faults=Faults(exactly=(Exactly("outage", "p", 1, 60_000),)))
@@ -339,9 +339,9 @@ def test_a_paused_process_finds_its_lease_expired_by_its_own_clock() -> None:
     async def work() -> tuple[bool, bool]:
         session = await steps.Connected()
         await steps.Sync()
-        before = await steps.Proven(session.session_id)
+        before = await steps.SessionAlive(session.session_id)
         await steps.Wait(limit=0.01)
-        return before, await steps.Proven(session.session_id)
+        return before, await steps.SessionAlive(session.session_id)
 
     world = Simulation(1)
     process = world.process("p")

@@ -14,7 +14,7 @@ from simulation.scenarios import pool as scenarios_pool
 from simulation.toy_protocols import Lock, contend
 
 from distsync._protocols import wait_queue
-from distsync._protocols.locks import cross_process as cross_process_locks
+from distsync._protocols.locks import multiprocessing_lock
 from distsync._protocols.queues.fifo import QueueCore
 from distsync._protocols.queues.segments import Segments
 from distsync._protocols.retries import read_all
@@ -109,7 +109,7 @@ async def one_too_many(core: SemaphoreCore) -> int:
 
 
 async def single_read(core: QueueCore, maxsize: int) -> str | None:
-    path = await core.next(maxsize)
+    path = await core.next_path(maxsize)
     if path is None and await core.is_shutdown():
         raise ShutDown
     return path
@@ -126,8 +126,8 @@ async def single_read(core: QueueCore, maxsize: int) -> str | None:
         ("queue-join", QueueCore, "_done_together", always([True]), "unfinished"),
         ("pool-sweep", scenarios_pool, "sweep", always(None), "is dead, but these znodes remain"),
         ("watch-waits", WatchCache, "until", WatchCache.get, "until more than|unexpected"),
-        ("cross-process-handoff", cross_process_locks, "_delete_holder", always(True), "asleep|2 hold"),
-        ("shutdown-bulk", QueueCore, "next_or_shutdown", single_read, "ShutDown was raised although"),
+        ("cross-process-handoff", multiprocessing_lock, "_delete_holder", always(True), "asleep|2 hold"),
+        ("shutdown-bulk", QueueCore, "next_path_or_shutdown", single_read, "ShutDown was raised although"),
         ("external-deletes", Segments, "_is_whole", always(False), "does not come to rest|asleep"),
         ("external-deletes", TransactionCore, "ended", always(Decision("x", ABORT)), "was reported as|a query for"),
     ],

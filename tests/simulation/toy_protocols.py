@@ -18,10 +18,10 @@ from distsync._protocols.steps import (
     Guid,
     Hold,
     Loss,
-    Proven,
+    Pipeline,
+    SessionAlive,
     StopHolding,
     Sync,
-    Together,
     Wait,
     Watch,
 )
@@ -100,7 +100,7 @@ class Lock:
 
     async def _find(self, guid: str, session_id: int) -> tuple[str, int] | None:
         while (await Connected()).session_id == session_id:
-            _, listing = await Together(Sync(), Children(DIRECTORY))
+            _, listing = await Pipeline(Sync(), Children(DIRECTORY))
             if not isinstance(listing, Exception):
                 return next(((f"{DIRECTORY}/{name}", session_id) for name in listing.names if guid in name), None)
         return None
@@ -108,7 +108,7 @@ class Lock:
     async def _wait(self, path: str, session_id: int) -> Held | None:
         mine = path.rpartition("/")[2]
         while (await Connected()).session_id == session_id:
-            _, listing = await Together(Sync(), Children(DIRECTORY))
+            _, listing = await Pipeline(Sync(), Children(DIRECTORY))
             if isinstance(listing, Exception):
                 continue
             names = sorted(listing.names, key=lambda name: name[-10:])
@@ -126,7 +126,7 @@ class Lock:
         """Return None if the lease expired in the meantime: the driver then deletes the znode."""
         loss = Loss()
         await Hold(path, session_id, loss)
-        if not await Proven(session_id):
+        if not await SessionAlive(session_id):
             await StopHolding(loss)
             await Background(remove(path, session_id))
             return None

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from distsync._protocols.semaphores.capacity_wait import QueueSnapshot, admit
+from distsync._protocols.semaphores.capacity_wait import QueueSnapshot, wait_for_admission
 from distsync._protocols.steps import GetData, Node, Stat, Watch
 from distsync.errors import NoNodeError
 
@@ -53,11 +53,11 @@ def admitted(work: Coroutine[Any, Any, bool | None]) -> bool | None:
 @pytest.mark.parametrize("ahead", [("/a", "/b", "/c"), ("/a", "/b")])
 def test_waiter_marks_its_admission_even_if_it_never_slept(ahead: tuple[str, ...]) -> None:
     crowd = Crowd()
-    assert admitted(admit(crowd, QueueSnapshot(ahead, 2)))
+    assert admitted(wait_for_admission(crowd, QueueSnapshot(ahead, 2)))
     assert crowd.said_so == 1
 
 
 def test_contender_admitted_at_once_marks_nothing() -> None:
     crowd = Crowd()
-    assert admitted(admit(crowd, QueueSnapshot(("/a",), 2)))
+    assert admitted(wait_for_admission(crowd, QueueSnapshot(("/a",), 2)))
     assert crowd.said_so == 0

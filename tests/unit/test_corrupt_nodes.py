@@ -41,7 +41,7 @@ def node_of(data: bytes) -> Node:
         lambda path, data: cyclic.generation_in(path, node_of(data)),
         lambda path, data: token_bucket.bucket_in(path, node_of(data)),
         lambda path, data: double._fields(path, data),
-        lambda path, data: callers._wills(data),
+        lambda path, data: callers._parse_caller(data),
         lambda path, data: election.leading(data),
     ],
 )

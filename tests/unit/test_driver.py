@@ -28,13 +28,13 @@ from distsync._protocols.steps import (
     Hold,
     Loss,
     Multi,
-    Proven,
+    Pipeline,
     Request,
+    SessionAlive,
     SessionInfo,
     Signal,
     StopHolding,
     Sync,
-    Together,
     Wait,
     WakeReason,
 )
@@ -150,7 +150,7 @@ def run(work: Work, script: Script, deadline: float | None = None) -> Any:
 
 def test_driver_answers_local_steps() -> None:
     async def work() -> list[Any]:
-        return [await Guid(), await Proven(7), await Proven(8), await Connected(), await Together()]
+        return [await Guid(), await SessionAlive(7), await SessionAlive(8), await Connected(), await Pipeline()]
 
     assert run(work(), Script()) == ["guid", True, False, SESSION, ()]
 
@@ -179,7 +179,7 @@ def test_driver_sends_together_at_once_and_returns_errors_in_place() -> None:
     gone = NoNodeError("/b")
 
     async def work() -> Any:
-        return await Together(GetData("/a"), GetData("/b"), Sync("/c"))
+        return await Pipeline(GetData("/a"), GetData("/b"), Sync("/c"))
 
     script = Script(a=1, b=gone)
     assert run(work(), script) == (1, gone, None)
@@ -188,7 +188,7 @@ def test_driver_sends_together_at_once_and_returns_errors_in_place() -> None:
 
 def test_driver_waits_until_all_of_together_are_answered() -> None:
     async def work() -> Any:
-        return await Together(GetData("/a"), GetData("/b"))
+        return await Pipeline(GetData("/a"), GetData("/b"))
 
     script = Script(a=1, b=LATE)
     task, woken = task_of(work(), script)

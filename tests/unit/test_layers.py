@@ -189,8 +189,8 @@ FACES = {
 """Classes that one object has for threads, for asyncio and for multiprocessing."""
 
 LAYERS_OF_ONE_THING = {
-    "barriers", "base", "conditions", "config", "count_down_latch", "cross_process", "election", "ensemble", "events",
-    "gate", "group", "journal", "locks", "partitioner", "pool", "queues", "registry", "revocation", "semaphores",
+    "barriers", "base", "conditions", "config", "count_down_latch", "election", "ensemble", "events", "gate",
+    "group", "journal", "locks", "partitioner", "pool", "queues", "registry", "revocation", "semaphores",
     "shared_lock",
 }  # fmt: skip
 """Modules and packages that have one name because they are layers of one object, or the package of it."""

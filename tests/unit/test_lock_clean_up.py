@@ -9,7 +9,7 @@ import pytest
 
 from distsync._protocols.locks.grant import Grant
 from distsync._protocols.locks.lock import LockCore
-from distsync._protocols.steps import Delete, Proven, StopHolding, Wait, WakeReason
+from distsync._protocols.steps import Delete, SessionAlive, StopHolding, Wait, WakeReason
 from distsync._protocols.wait_queue import QueueEntry
 
 
@@ -33,7 +33,7 @@ def test_clean_up_of_a_release_that_handed_the_lock_over_deletes_nothing(begins_
     clean_up = None if begins_late else core.finish_release(before, first)
     assert step_of(waiting, WakeReason.SIGNAL) is True
     releasing = core.release(second, linger=False)
-    assert isinstance(step_of(releasing), Proven)
+    assert isinstance(step_of(releasing), SessionAlive)
     assert isinstance(step_of(releasing, True), StopHolding)  # its Delete is its next step
     assert step_of(clean_up or core.finish_release(before, first)) is None
     assert isinstance(step_of(releasing), Delete)

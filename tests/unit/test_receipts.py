@@ -20,11 +20,11 @@ from distsync._protocols.steps import (
     Guid,
     Multi,
     Node,
-    Proven,
+    Pipeline,
+    SessionAlive,
     SessionInfo,
     SetData,
     Stat,
-    Together,
 )
 from distsync.errors import AccessDeniedError, DisconnectedError, PayloadTooLargeError
 
@@ -60,9 +60,9 @@ class Script:
             return str(next(self.guids))
         if isinstance(step, Background):
             self.run(step.protocol)
-        if isinstance(step, Together):
+        if isinstance(step, Pipeline):
             return tuple(map(self._reply, step.requests))
-        if isinstance(step, Proven):
+        if isinstance(step, SessionAlive):
             return step.session_id == self.owner
         return STAT._replace(ephemeral_owner=self.owner, czxid=self.made_at) if isinstance(step, Exists) else None
 

@@ -44,11 +44,11 @@ from distsync._protocols.steps import (
     Connected,
     Guid,
     Hold,
-    Proven,
+    Pipeline,
     ReportLoss,
     Request,
+    SessionAlive,
     StopHolding,
-    Together,
     Wait,
     WatchNode,
 )
@@ -236,7 +236,7 @@ class ProtocolRun:
             return AwaitSignal(self, step)
         if isinstance(step, Connected):
             return AwaitConnection(self)
-        if isinstance(step, Together):
+        if isinstance(step, Pipeline):
             return RequestInFlight(self, step, step.requests) if step.requests else Resolved(())
         if isinstance(step, Call):
             called = UserCall(step, self.context.now())
@@ -252,7 +252,7 @@ class ProtocolRun:
     def _run_inline(self, step: Any) -> Any:
         """Perform a step that does not wait, and return its result."""
         context = self.context
-        if isinstance(step, Proven):
+        if isinstance(step, SessionAlive):
             return context.is_proven(step.session_id, step.fresh)
         if isinstance(step, Guid):
             return context.guid()

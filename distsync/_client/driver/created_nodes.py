@@ -34,7 +34,7 @@ def ephemerals_of(request: Request[Any]) -> Iterator[tuple[int, Create]]:
     Skip those that the protocol cleans up itself (``after``).
     """
     for index, operation in enumerate(operations_of(request)):
-        if isinstance(operation, Create) and operation.ephemeral and not operation.after:
+        if isinstance(operation, Create) and operation.ephemeral and not operation.own_cleanup:
             yield index, operation
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from distsync._client.driver.created_nodes import LeftoverNode
 from distsync._client.lease.holds import HeldNode
-from distsync._protocols.steps import Children, Connected, Delete, Exists, GetData, Stat, Sync, Together, Wait, Watch
+from distsync._protocols.steps import Children, Connected, Delete, Exists, GetData, Pipeline, Stat, Sync, Wait, Watch
 from distsync.errors import DisconnectedError, DistsyncError, NoNodeError, SessionLostError
 
 
@@ -33,7 +33,7 @@ async def delete_by_prefix(prefix: str, session_id: int) -> None:
     makes creations visible that were sent over an earlier connection.
     """
     parent = prefix.rpartition("/")[0] or "/"
-    _, listing = await Together(Sync(parent), Children(parent))
+    _, listing = await Pipeline(Sync(parent), Children(parent))
     if isinstance(listing, DistsyncError):
         raise listing
     for name in listing.names:

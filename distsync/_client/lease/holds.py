@@ -11,7 +11,7 @@ from collections.abc import Callable
 from distsync._client.lease.lease_clock import LeaseClock
 from distsync._protocols.steps import ZNODE_DELETED, Hold, Loss, Signal
 
-LEASE_RAN_OUT = "lease ran out"
+LEASE_EXPIRED = "lease expired"
 SESSION_EXPIRED = "session expired"
 CLIENT_CLOSED = "client closed"
 INTERRUPTED = "interrupted"
@@ -106,7 +106,7 @@ class HoldTable:
         They stay lost even if a later proof shows that the session was still alive.
         """
         if self._standing and now >= self._lease.valid_until:
-            self._on_lapse(self.lose_all(LEASE_RAN_OUT))
+            self._on_lapse(self.lose_all(LEASE_EXPIRED))
 
     def standing(self) -> list[HeldNode]:
         return list(self._standing.values())

@@ -20,9 +20,9 @@ from distsync._protocols.steps import (
     Delete,
     Exists,
     GetData,
-    GetEach,
     Listing,
     Multi,
+    MultiRead,
     Node,
     Request,
     SetData,
@@ -75,7 +75,7 @@ class TransactionRequest(namedtuple("TransactionRequest", "operations")):
         return response
 
 
-class MultiRead(namedtuple("MultiRead", "paths")):
+class KazooMultiRead(namedtuple("KazooMultiRead", "paths")):
     """MultiRead request, which kazoo lacks."""
 
     type = 22
@@ -172,7 +172,7 @@ RECORDS: dict[type[Any], Callable[[Translator, Any, Watcher | None], Any]] = {
     Delete: lambda _, request, __: wire.Delete(request.path, request.version),
     SetData: lambda _, request, __: wire.SetData(request.path, request.data, request.version),
     GetData: lambda _, request, watcher: wire.GetData(request.path, watcher),
-    GetEach: lambda _, request, __: MultiRead(request.paths),
+    MultiRead: lambda _, request, __: KazooMultiRead(request.paths),
     Exists: lambda _, request, watcher: wire.Exists(request.path, watcher),
     Children: lambda _, request, watcher: wire.GetChildren2(request.path, watcher),
     Sync: lambda *_: TransactionRequest(()),
@@ -195,7 +195,7 @@ def answer(request: Request[Any], response: Any) -> Any:
     """Return the result of ``request``, or raise the error of a failed multi."""
     if isinstance(request, Multi):
         return _results(request, response)
-    if isinstance(request, GetEach):
+    if isinstance(request, MultiRead):
         return tuple(
             translate(result, GetData(path)) if isinstance(result, Exception) else result
             for path, result in zip(request.paths, response, strict=True)

@@ -161,10 +161,10 @@ class AsyncOwnable(AsyncObject):
 
     def _surely(self, grant: Grant | None) -> bool:
         """Return whether ``grant`` is None or held, as far as is known without a request."""
-        return grant is None or (not grant.loss.fired and self.client.is_proven(grant.place.session_id))
+        return grant is None or (not grant.loss.fired and self.client.is_proven(grant.entry.session_id))
 
     def _lost(self, grant: Grant | None) -> LockLostError:
-        return LockLostError(self.path, (grant and grant.loss.reason) or "lease ran out")
+        return LockLostError(self.path, (grant and grant.loss.reason) or "lease expired")
 
 
 def shown_waiters(count: int) -> str:

@@ -157,23 +157,23 @@ class Condition(AsyncObject):
         """
         self._check_owned("wait")
         core, lock = self._sync._core, self._lock
-        places: list[QueueEntry] = []
+        entries: list[QueueEntry] = []
         try:
-            await self._await(core.enlist(describe(), places))
+            await self._await(core.enlist(describe(), entries))
             try:
                 await lock._leave(linger=False)  # a wait for a notification depends on others acquiring the lock
             except asyncio.CancelledError:
                 await _whatever_cancels(lock.acquire)
                 raise
             try:
-                await self._await(core.wait(places[0]))
+                await self._await(core.wait(entries[0]))
             finally:
                 await _whatever_cancels(lock.acquire)
-            await self._await(core.confirm(places[0]))
+            await self._await(core.confirm(entries[0]))
             return True
         except BaseException:
-            for place in places:
-                self.client.background(core.abandon_wait(place))
+            for entry in entries:
+                self.client.background(core.abandon_wait(entry))
             raise
 
     async def wait_for(self, predicate: Callable[[], Any]) -> Any:

@@ -61,8 +61,8 @@ class Event(AsyncObject):
             Costs 1 request and 1 watch, or 2 requests if the event was never used, for which the
             event loop waits. Costs no request after that until the flag changes.
         """
-        meant = tuple(self._sync._core.meant)
-        return meant[-1] if meant else bool(self._sync.is_set())
+        pending = tuple(self._sync._core.pending_changes)
+        return pending[-1] if pending else bool(self._sync.is_set())
 
     def set(self) -> None:
         """Set the flag soon, in the background, and wake all waiters.
@@ -96,7 +96,7 @@ class Event(AsyncObject):
             Source: ZooKeeper recipes, "Barriers".
         """
         await self._ready()
-        await self._await(self._sync._core.wait_for_told())
+        await self._await(self._sync._core.wait_after_background_changes())
         return True
 
     def __repr__(self) -> str:

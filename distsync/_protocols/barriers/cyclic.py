@@ -61,9 +61,9 @@ from distsync._protocols.steps import (
     Guid,
     Listing,
     Node,
+    Pipeline,
     SetData,
     Sync,
-    Together,
     Wait,
     WakeReason,
     Watch,
@@ -124,13 +124,13 @@ class BarrierGeneration:
         return json.dumps(fields).encode()
 
     @property
-    def kept(self) -> int:
+    def recorded_generations(self) -> int:
         """How many generations that passed are recorded."""
         return max(2, REMEMBERED // self.parties)
 
     def next_generation(self, names: list[str]) -> BarrierGeneration:
         """Return the data after the contenders ``names`` have passed."""
-        passed = (*self.passed, tuple(names))[-self.kept :]
+        passed = (*self.passed, tuple(names))[-self.recorded_generations :]
         after = max((each.number for each in in_order(names)[-1:]), default=self.after)
         return replace(self, generation=self.generation + 1, after=after, passed=passed, left=())
 
@@ -144,9 +144,9 @@ class BarrierGeneration:
 
     def with_reset_marks(self, names: Iterable[str]) -> tuple[BarrierGeneration, list[ContenderNode]]:
         """Return the data, updated from any reset marks in the queue, and the other contenders."""
-        line = in_order(names)
-        marks = [each.number for each in line if RESET in each.name]
-        waiting = [each for each in line if RESET not in each.name]
+        order = in_order(names)
+        marks = [each.number for each in order if RESET in each.name]
+        waiting = [each for each in order if RESET not in each.name]
         after = (
             marks[-1] if marks and (self.after is None or sequence_distance(marks[-1], self.after) > 0) else self.after
         )
@@ -176,7 +176,7 @@ class BarrierSnapshot:
 
     names: list[str]
     present: bool
-    turn: BarrierGeneration
+    record: BarrierGeneration
 
 
 @dataclass
@@ -184,46 +184,46 @@ class Waiter:
     """One call of wait.
 
     Attributes:
-        place: Its contender.
+        entry: Its contender.
         view: The state that it read last.
         seen: All contenders that were seen in its generation.
         refused: The generation that was broken when it was read, if any.
         acted: Generation and members for which it ran the action.
     """
 
-    place: QueueEntry
+    entry: QueueEntry
     view: BarrierSnapshot | None = None
     seen: set[str] = field(default_factory=set)
     refused: BarrierGeneration | None = None
     acted: tuple[int, list[str]] | None = None
 
-    def index_in(self, turn: BarrierGeneration) -> int:
+    def index_in(self, record: BarrierGeneration) -> int:
         """Return our index, given that our znode is missing.
 
         Raise BrokenBarrierError if we have not passed, because another client deleted the znode.
         """
-        index = turn.index_of(self.place.name)
+        index = record.index_of(self.entry.name)
         if index is None:
             raise BrokenBarrierError
         return index
 
-    def note(self, view: BarrierSnapshot, parties: int) -> int | None:
+    def update(self, view: BarrierSnapshot, parties: int) -> int | None:
         """Return how many contenders of this generation are ahead, or None if a party is missing.
 
         Raise BrokenBarrierError if the barrier is broken.
         """
-        if view.turn.broken or self.place.name not in view.names:
-            self.refused = view.turn
+        if view.record.broken or self.entry.name not in view.names:
+            self.refused = view.record
             raise BrokenBarrierError
-        if self.view is not None and self.view.turn.generation != view.turn.generation:
+        if self.view is not None and self.view.record.generation != view.record.generation:
             self.seen.clear()  # they were enqueued before a reset
         group = set(view.names[:parties])
         self.view = view
-        if self.place.name in group:
-            if self.seen - group - {*view.turn.left}:
+        if self.entry.name in group:
+            if self.seen - group - {*view.record.left}:
                 return None
             self.seen |= group
-        return view.names.index(self.place.name)
+        return view.names.index(self.entry.name)
 
 
 class BarrierCore:
@@ -242,14 +242,14 @@ class BarrierCore:
         #: counted twice.
         self.unfinished = DeferredWork()
 
-    async def _parents(self, directory: str) -> None:
+    async def _ensure_directory(self, directory: str) -> None:
         await ensure(directory, BarrierGeneration(self.parties).data())
         await self._agree()
 
     async def _agree(self) -> None:
         """Check the number of parties. Raise MismatchError if it is not ours."""
         with suppress(NoNodeError):
-            self._turn(await read(GetData(self.path)))
+            self._parse_record(await read(GetData(self.path)))
 
     async def wait(
         self, contender_data: bytes, action: Callable[[], Any] | None = None, on_cancel_leave: bool = False
@@ -286,8 +286,14 @@ class BarrierCore:
             if not self.agreed:
                 await self._agree()
             find_granted = partial(self._passed, self.generation)
-            place, answers = await enqueue(
-                self.path, LOCK, contender_data, *reads, parents=self._parents, find_granted=find_granted, cancel=cancel
+            entry, replies = await enqueue(
+                self.path,
+                LOCK,
+                contender_data,
+                *reads,
+                ensure_directory=self._ensure_directory,
+                find_granted=find_granted,
+                cancel=cancel,
             )
         except DeadlineError:  # not for a generation after a reset, which does not count on us
             await self.unfinished.defer(partial(self._break, BarrierGeneration(self.parties, self.generation), True))
@@ -296,19 +302,19 @@ class BarrierCore:
             if on_cancel_leave and guids:
                 await self._leave_before_end(guids[-1])
             raise
-        party = Waiter(place)
+        waiter = Waiter(entry)
         try:
-            return await self._wait_for_release(party, answers, watch, action)
+            return await self._wait_for_release(waiter, replies, watch, action)
         except BaseException as error:
             gives_up = isinstance(error, (DeadlineError, SessionLostError, OutcomeUnknownError))
             has_left = False
             try:
                 has_left = (
-                    on_cancel_leave and not isinstance(error, Exception) and await self._leave_before_end(place.name)
+                    on_cancel_leave and not isinstance(error, Exception) and await self._leave_before_end(entry.name)
                 )
             finally:
                 if not has_left:
-                    await self.unfinished.defer(partial(self._leave_and_break, party, gives_up))
+                    await self.unfinished.defer(partial(self._leave_and_break, waiter, gives_up))
             if gives_up:
                 raise BrokenBarrierError from error
             raise
@@ -334,7 +340,7 @@ class BarrierCore:
             _, listing, node = await read_all(*reads)
             if isinstance(node, NoNodeError) or isinstance(listing, NoNodeError):
                 return False
-            now, waiting = self._turn(node).with_reset_marks(listing.names)
+            now, waiting = self._parse_record(node).with_reset_marks(listing.names)
             mine = next((each for each in waiting if mark in each.name), None)
             if mine is None:
                 return any(mark in name for name in now.left)
@@ -361,34 +367,34 @@ class BarrierCore:
         ``known``. Enqueueing again could then count this call twice.
         """
         try:
-            turn = self._turn(await read(GetData(directory)))
+            record = self._parse_record(await read(GetData(directory)))
         except NoNodeError:
             return None
         session_id = (await Connected()).session_id
-        passed = chain.from_iterable(turn.passed)
-        place = next((QueueEntry(directory, name, 0, session_id) for name in passed if guid in name), None)
-        if place is None and turn.generation - known > turn.kept:
+        passed = chain.from_iterable(record.passed)
+        entry = next((QueueEntry(directory, name, 0, session_id) for name in passed if guid in name), None)
+        if entry is None and record.generation - known > record.recorded_generations:
             raise BrokenBarrierError
-        return place
+        return entry
 
     async def _wait_for_release(
-        self, party: Waiter, answers: Any, watch: Watch, action: Callable[[], Any] | None
+        self, waiter: Waiter, replies: Any, watch: Watch, action: Callable[[], Any] | None
     ) -> int:
-        view = self._view(party.place, answers)
+        view = self._view(waiter.entry, replies)
         while True:
             if view is None:
                 watch = Watch()
-                view = await self._read_state(party.place, watch)
+                view = await self._read_state(waiter.entry, watch)
             if not view.present:
-                return party.index_in(view.turn)
-            ahead = party.note(view, self.parties)
+                return waiter.index_in(view.record)
+            ahead = waiter.update(view, self.parties)
             if ahead is None:
-                return await self._give_up(party)
+                return await self._give_up(waiter)
             if ahead == self.parties - 1:
-                if await self._open(party, view, action):
+                if await self._open(waiter, view, action):
                     return ahead
             elif await self._wait(watch) is WakeReason.DEADLINE:
-                return await self._give_up(party)
+                return await self._give_up(waiter)
             view = None
 
     async def _wait(self, watch: Watch) -> WakeReason:
@@ -398,100 +404,100 @@ class BarrierCore:
         """
         return await Wait(watch, limit=(await Connected()).timeout_ms / 2000)
 
-    def _view(self, place: QueueEntry, answers: tuple[Any, ...]) -> BarrierSnapshot | None:
+    def _view(self, entry: QueueEntry, replies: tuple[Any, ...]) -> BarrierSnapshot | None:
         """Interpret the replies.
 
         Return None if the connection was lost or the data changed in between.
         """
-        listing, node = answers
-        for answer in answers:
-            if isinstance(answer, DistsyncError) and not isinstance(answer, (NoNodeError, *INTERRUPTED)):
-                raise answer
+        listing, node = replies
+        for reply in replies:
+            if isinstance(reply, DistsyncError) and not isinstance(reply, (NoNodeError, *INTERRUPTED)):
+                raise reply
         if isinstance(node, NoNodeError):
             raise SessionLostError(f"the wait at {self.path}")
         if not isinstance(listing, Listing) or not isinstance(node, Node):
             return None
         if listing.stat.version != node.stat.version:
             return None
-        turn, waiting = self._turn(node).with_reset_marks(listing.names)
-        present = any(contender.name == place.name for contender in waiting)
-        return BarrierSnapshot([contender.name for contender in waiting if turn.includes(contender)], present, turn)
+        record, waiting = self._parse_record(node).with_reset_marks(listing.names)
+        present = any(contender.name == entry.name for contender in waiting)
+        return BarrierSnapshot([contender.name for contender in waiting if record.includes(contender)], present, record)
 
-    def _turn(self, node: Node) -> BarrierGeneration:
-        turn = generation_in(self.path, node)
-        self.agreed = turn.parties == self.parties
+    def _parse_record(self, node: Node) -> BarrierGeneration:
+        record = generation_in(self.path, node)
+        self.agreed = record.parties == self.parties
         if not self.agreed:
-            raise MismatchError("the number of parties", self.path, turn.parties, self.parties)
-        self.generation = max(self.generation, turn.generation)
-        return turn
+            raise MismatchError("the number of parties", self.path, record.parties, self.parties)
+        self.generation = max(self.generation, record.generation)
+        return record
 
-    async def _read_state(self, place: QueueEntry, watch: Watch) -> BarrierSnapshot:
+    async def _read_state(self, entry: QueueEntry, watch: Watch) -> BarrierSnapshot:
         while True:
-            view = self._view(place, await read_consistent(place, Children(self.path), GetData(self.path, watch)))
+            view = self._view(entry, await read_consistent(entry, Children(self.path), GetData(self.path, watch)))
             # A missing znode means that we have passed only if our session did not end.
-            if view is not None and (view.present or (await Connected()).session_id == place.session_id):
+            if view is not None and (view.present or (await Connected()).session_id == entry.session_id):
                 return view
 
-    async def _open(self, party: Waiter, view: BarrierSnapshot, action: Callable[[], Any] | None) -> bool:
+    async def _open(self, waiter: Waiter, view: BarrierSnapshot, action: Callable[[], Any] | None) -> bool:
         """Run the action, and let all members pass. Return False if the generation has changed."""
         names = view.names[: self.parties]
-        group = (view.turn.generation, names)
-        if action is not None and party.acted != group:
+        group = (view.record.generation, names)
+        if action is not None and waiter.acted != group:
             try:
                 await Call(action)
             except BaseException:
-                await self._break(view.turn)
+                await self._break(view.record)
                 raise
-            party.acted = group
-        turn = view.turn.next_generation(names)
+            waiter.acted = group
+        record = view.record.next_generation(names)
         members = [Delete(f"{self.path}/{name}") for name in names]
         try:
-            await self.receipts.commit(SetData(self.path, turn.data(), view.turn.version), *members)
-            self.generation = max(self.generation, turn.generation)
+            await self.receipts.commit(SetData(self.path, record.data(), view.record.version), *members)
+            self.generation = max(self.generation, record.generation)
             return True
         except (BadVersionError, NoNodeError):
             return False
 
-    async def _give_up(self, party: Waiter) -> int:
+    async def _give_up(self, waiter: Waiter) -> int:
         """Break the barrier, unless it opens just now.
 
         The reason is our deadline, or a missing party.
         """
         while True:
-            view = await self._read_state(party.place, Watch())
+            view = await self._read_state(waiter.entry, Watch())
             if not view.present:
-                return party.index_in(view.turn)
-            party.note(view, self.parties)
-            broken = replace(view.turn, broken=True)
+                return waiter.index_in(view.record)
+            waiter.update(view, self.parties)
+            broken = replace(view.record, broken=True)
             try:
-                breaking = SetData(self.path, broken.data(), view.turn.version)
-                await self.receipts.commit(breaking, Delete(party.place.path))
+                breaking = SetData(self.path, broken.data(), view.record.version)
+                await self.receipts.commit(breaking, Delete(waiter.entry.path))
             except (BadVersionError, NoNodeError):
                 continue
             raise BrokenBarrierError
 
-    async def _leave_and_break(self, party: Waiter, timed_out: bool) -> None:
+    async def _leave_and_break(self, waiter: Waiter, timed_out: bool) -> None:
         """Leave after the call has ended, and break the barrier for the parties that count on us.
 
         A party that gave up breaks the barrier wherever it was in the queue, as it would with a
         connection. An interrupted one does so only if it was to pass with this generation.
         """
-        view, place = None, party.place
+        view, entry = None, waiter.entry
         limit = None if timed_out else self.parties
         with suppress(SessionLostError):  # the barrier was deleted
             while view is None:
-                view = self._view(place, await read_all(Children(self.path), GetData(self.path)))
+                view = self._view(entry, await read_all(Children(self.path), GetData(self.path)))
         if view is None:
             return
         if not view.present:
-            passed = view.turn.index_of(place.name) is not None
-            for seen in () if passed or place.name in view.turn.left else (party.view, view):
-                if seen is not None and place.name in self._counting(seen, place)[:limit]:
-                    await self._break(seen.turn)
+            passed = view.record.index_of(entry.name) is not None
+            for seen in () if passed or entry.name in view.record.left else (waiter.view, view):
+                if seen is not None and entry.name in self._counting(seen, entry)[:limit]:
+                    await self._break(seen.record)
         else:
-            if place.name in view.names[:limit]:
-                await self._break(party.refused or view.turn)
-            await delete_guaranteed(place.path)
+            if entry.name in view.names[:limit]:
+                await self._break(waiter.refused or view.record)
+            await delete_guaranteed(entry.path)
 
     async def _break_after_lost_reply(self, guid: str) -> None:
         """Leave like _leave_and_break, if it is unknown whether our contender was enqueued.
@@ -500,12 +506,12 @@ class BarrierCore:
         """
         while True:
             await Connected()
-            _, listing, node = await Together(Sync(self.path), Children(self.path), GetData(self.path))
+            _, listing, node = await Pipeline(Sync(self.path), Children(self.path), GetData(self.path))
             if isinstance(listing, INTERRUPTED) or isinstance(node, INTERRUPTED):
                 continue
             if not isinstance(listing, Listing) or not isinstance(node, Node):
                 return
-            now, waiting = self._turn(node).with_reset_marks(listing.names)
+            now, waiting = self._parse_record(node).with_reset_marks(listing.names)
             mine = next((each for each in waiting if guid in each.name), None)
             if mine is None:
                 return
@@ -516,12 +522,12 @@ class BarrierCore:
             await delete_guaranteed(f"{self.path}/{mine.name}")
             return
 
-    def _counting(self, snapshot: BarrierSnapshot, place: QueueEntry) -> list[str]:
-        """Return the contenders that count, in queue order, given that ``place`` is enqueued."""
-        waiting = in_order({*snapshot.names, place.name})
-        return [each.name for each in waiting if snapshot.turn.includes(each)]
+    def _counting(self, snapshot: BarrierSnapshot, entry: QueueEntry) -> list[str]:
+        """Return the contenders that count, in queue order, given that ``entry`` is enqueued."""
+        waiting = in_order({*snapshot.names, entry.name})
+        return [each.name for each in waiting if snapshot.record.includes(each)]
 
-    async def _break(self, turn: BarrierGeneration | None, creates: bool = False) -> None:
+    async def _break(self, record: BarrierGeneration | None, creates: bool = False) -> None:
         """Break this generation of the barrier, or the current one if None.
 
         With ``creates``, a missing barrier is created. A party that has waited must not do so, as
@@ -532,24 +538,24 @@ class BarrierCore:
             try:
                 *_, node = await read_all(*sync, GetData(self.path))
                 raise_first((node,))
-                now = self._turn(node)
-                if now.broken and turn is None and not sync:
+                now = self._parse_record(node)
+                if now.broken and record is None and not sync:
                     sync = (Sync(self.path),)  # the server may lag, and miss a reset
                     continue
-                if now.broken or (turn is not None and now.generation != turn.generation):
+                if now.broken or (record is not None and now.generation != record.generation):
                     return
                 await self.receipts.commit(SetData(self.path, replace(now, broken=True).data(), now.version))
                 return
             except BadVersionError:
                 continue
             except OutcomeUnknownError as unknown:
-                if turn is None:
+                if record is None:
                     raise
                 raise_deadline(unknown)
             except NoNodeError:
                 if sync or not creates:  # it existed, and was deleted
                     return
-                await self._parents(self.path)
+                await self._ensure_directory(self.path)
 
     async def abort(self) -> None:
         """Break the barrier until it is reset."""
@@ -569,7 +575,7 @@ class BarrierCore:
                         return
                     sync = (Sync(self.path),)  # the server may lag
                     continue
-                now, waiting = self._turn(node).with_reset_marks(listing.names)
+                now, waiting = self._parse_record(node).with_reset_marks(listing.names)
                 after = waiting[-1].number if waiting else now.after  # in case we exit before the mark is read
                 fresh = replace(now, generation=now.generation + 1, broken=False, after=after, left=())
                 is_sent = True
@@ -589,7 +595,7 @@ class BarrierCore:
             listing, node = await read_all(Children(self.path), GetData(self.path))
             if isinstance(node, NoNodeError) or isinstance(listing, NoNodeError):
                 return
-            now, _ = self._turn(node).with_reset_marks(listing.names)
+            now, _ = self._parse_record(node).with_reset_marks(listing.names)
             marks = [name for name in listing.names if guid in name]
             if not marks:
                 return
@@ -608,6 +614,6 @@ class BarrierCore:
         listing, node = await read_all(Children(self.path), GetData(self.path))
         if isinstance(node, NoNodeError) or isinstance(listing, NoNodeError):
             return 0, False
-        turn, contenders = self._turn(node).with_reset_marks(listing.names)
-        waiting = [contender for contender in contenders if turn.includes(contender)]
-        return (0 if turn.broken else min(len(waiting), self.parties)), turn.broken
+        record, contenders = self._parse_record(node).with_reset_marks(listing.names)
+        waiting = [contender for contender in contenders if record.includes(contender)]
+        return (0 if record.broken else min(len(waiting), self.parties)), record.broken

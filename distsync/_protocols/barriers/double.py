@@ -46,12 +46,12 @@ from distsync._protocols.steps import (
     Listing,
     Multi,
     Node,
+    Pipeline,
     Protocol,
-    Proven,
     Request,
+    SessionAlive,
     SetData,
     Sync,
-    Together,
     Wait,
     WakeReason,
     Watch,
@@ -133,19 +133,19 @@ class Entering:
     """A member that waits to enter.
 
     Attributes:
-        place: Its contender.
+        entry: Its contender.
         seen: The latest state in which it is known not to have entered.
         late: Whether its deadline has passed.
     """
 
-    place: QueueEntry
+    entry: QueueEntry
     seen: DoubleBarrierState | None = None
     late: bool = False
 
     def missed(self, now: DoubleBarrierState) -> bool:
         """Return whether the others entered with it, or may have, before its znode was deleted."""
-        if self.place.name in now.inside or self.seen is None:
-            return self.place.name in now.inside
+        if self.entry.name in now.inside or self.seen is None:
+            return self.entry.name in now.inside
         known = 2 if self.seen.inside else 1  # the end of that meeting, and the start of the current one
         return sequence_distance(now.version, self.seen.version) > known
 
@@ -155,12 +155,12 @@ class Inside:
     """A member that is inside.
 
     Attributes:
-        place: Its contender.
+        entry: Its contender.
         group: Names of all members that entered together.
         going: Whether the deletion of its znode was requested, so that its absence is no loss.
     """
 
-    place: QueueEntry
+    entry: QueueEntry
     group: tuple[str, ...]
     going: bool = False
 
@@ -237,7 +237,7 @@ class DoubleBarrierCore:
                 inside = len(meeting.present)
                 return len(meeting.names) - inside, inside
 
-    async def _parents(self, directory: str) -> None:
+    async def _ensure_directory(self, directory: str) -> None:
         await ensure(directory, DoubleBarrierState(directory, self.parties, ()).data(), container=True)
         await self._agree()
 
@@ -277,22 +277,22 @@ class DoubleBarrierCore:
                     LOCK,
                     contender_data,
                     *reads,
-                    parents=self._parents,
+                    ensure_directory=self._ensure_directory,
                     find_granted=self._counted,
                     cancel=self._cancel_create,
                 )
             except DeadlineError:
                 return False
-            arrival = Entering(enqueued.place)
+            arrival = Entering(enqueued.entry)
             try:
-                group = await self._enter_meeting(arrival, enqueued.answers, watch)
+                group = await self._enter_meeting(arrival, enqueued.replies, watch)
             except BaseException as error:
-                await self._delete_in_background(arrival.place)
+                await self._delete_in_background(arrival.entry)
                 if isinstance(error, DeadlineError):
                     return False
                 raise
             if group is not None:
-                self.visits[owner] = Inside(arrival.place, group)
+                self.visits[owner] = Inside(arrival.entry, group)
                 return True
             if arrival.late:
                 return False
@@ -309,9 +309,9 @@ class DoubleBarrierCore:
     async def _read_current(self) -> DoubleBarrierState | None:
         """Return the state, no older than this call, or None if the barrier does not exist."""
         while True:
-            _, *answers = await read_all(Sync(self.path), Children(self.path), GetData(self.path))
+            _, *replies = await read_all(Sync(self.path), Children(self.path), GetData(self.path))
             try:
-                meeting = self._meeting(tuple(answers))
+                meeting = self._meeting(tuple(replies))
             except SessionLostError:
                 return None
             if meeting is not None:
@@ -325,36 +325,36 @@ class DoubleBarrierCore:
         reads = Children(self.path), GetData(self.path)
         return reads if watch is None else (Exists(f"{self.path}/{READY}", watch), *reads)
 
-    async def _enter_meeting(self, arrival: Entering, answers: tuple[Any, ...], watch: Watch) -> tuple[str, ...] | None:
+    async def _enter_meeting(self, arrival: Entering, replies: tuple[Any, ...], watch: Watch) -> tuple[str, ...] | None:
         """Enter, and return all members that entered together.
 
         Return None at the deadline, or if our znode is missing and we have to enqueue again.
         """
         try:
-            return await self._wait_inside(arrival, answers, watch)
+            return await self._wait_inside(arrival, replies, watch)
         except SessionLostError:
-            while (meeting := await self._read_current()) is not None and meeting.waits(arrival.place.name):
+            while (meeting := await self._read_current()) is not None and meeting.waits(arrival.entry.name):
                 arrival.seen = meeting  # the server has not expired our session yet
-                await self._try(Check(self.path, meeting.version), Delete(arrival.place.path))
+                await self._try(Check(self.path, meeting.version), Delete(arrival.entry.path))
             if meeting is not None and arrival.missed(meeting):
                 raise LockLostError(self.path, "znode deleted before entering") from None
             return None
 
     async def _wait_inside(
-        self, arrival: Entering, answers: tuple[Any, ...], watch: Watch | None
+        self, arrival: Entering, replies: tuple[Any, ...], watch: Watch | None
     ) -> tuple[str, ...] | None:
-        place = arrival.place
+        entry = arrival.entry
         while True:
-            meeting = self._meeting(answers)
+            meeting = self._meeting(replies)
             if meeting is not None:
-                if place.name in meeting.inside:
-                    return self._inside(place, meeting)
-                if place.name not in meeting.names:
+                if entry.name in meeting.inside:
+                    return self._inside(entry, meeting)
+                if entry.name not in meeting.names:
                     raise SessionLostError(f"the wait at {self.path}")
                 arrival.seen = meeting
                 group = () if meeting.inside else meeting.first(self.parties)
                 if group:  # step 5; without a reply, read the state again
-                    if await self._try(*meeting.opening(group)) and place.name in group:
+                    if await self._try(*meeting.opening(group)) and entry.name in group:
                         return group
                 elif meeting.inside and not meeting.present:  # the last member exited without closing
                     await self._try(*meeting.closing())
@@ -363,24 +363,24 @@ class DoubleBarrierCore:
             # Most members that wake are inside, and would leave a watch on ``ready`` behind. So the
             # state is first read without one, and again with one if necessary.
             watch = Watch() if watch is None and meeting is not None else None
-            answers = await read_consistent(place, *self._reads(watch))
+            replies = await read_consistent(entry, *self._reads(watch))
 
-    def _inside(self, place: QueueEntry, meeting: DoubleBarrierState) -> tuple[str, ...]:
-        if place.name not in meeting.names:
+    def _inside(self, entry: QueueEntry, meeting: DoubleBarrierState) -> tuple[str, ...]:
+        if entry.name not in meeting.names:
             raise LockLostError(self.path, "znode deleted while entering")
         return meeting.inside
 
-    def _meeting(self, answers: tuple[Any, ...]) -> DoubleBarrierState | None:
+    def _meeting(self, replies: tuple[Any, ...]) -> DoubleBarrierState | None:
         """Interpret the replies.
 
         Return None if the connection was lost or the state changed in between.
         """
-        for answer in answers:
-            if isinstance(answer, INTERRUPTED):
+        for reply in replies:
+            if isinstance(reply, INTERRUPTED):
                 return None
-            if isinstance(answer, DistsyncError) and not isinstance(answer, NoNodeError):
-                raise answer
-        meeting = meeting_in(self.path, *answers[-2:])
+            if isinstance(reply, DistsyncError) and not isinstance(reply, NoNodeError):
+                raise reply
+        meeting = meeting_in(self.path, *replies[-2:])
         if meeting is not None:
             self._check_parties(meeting.parties)
         return meeting
@@ -412,17 +412,17 @@ class DoubleBarrierCore:
 
     async def _withdraw(self, arrival: Entering) -> tuple[str, ...] | None:
         """Delete our znode at the deadline, unless we enter just now."""
-        arrival.late, place = True, arrival.place
+        arrival.late, entry = True, arrival.entry
         while True:
-            meeting = self._meeting(await read_consistent(place, Children(self.path), GetData(self.path)))
+            meeting = self._meeting(await read_consistent(entry, Children(self.path), GetData(self.path)))
             if meeting is None:
                 continue
-            if place.name in meeting.inside:
-                return self._inside(place, meeting)
-            if place.name not in meeting.names:
+            if entry.name in meeting.inside:
+                return self._inside(entry, meeting)
+            if entry.name not in meeting.names:
                 return None
             try:
-                await Multi((Check(self.path, meeting.version), Delete(place.path)))
+                await Multi((Check(self.path, meeting.version), Delete(entry.path)))
                 return None
             except CHANGED:
                 continue
@@ -432,7 +432,7 @@ class DoubleBarrierCore:
     def give_up(self, owner: object) -> Protocol[None] | None:
         """Stop being inside. Return the clean-up to run, or None if ``owner`` was not inside."""
         visit = self.visits.pop(owner, None)
-        return None if visit is None else self._delete_later(visit.place)
+        return None if visit is None else self._delete_later(visit.entry)
 
     async def leave(self, owner: object) -> bool:
         """Leave, and wait until all have left.
@@ -447,9 +447,9 @@ class DoubleBarrierCore:
         try:
             remaining = await self._leave(visit)
             if not remaining:
-                await self._delete_in_background(visit.place)
+                await self._delete_in_background(visit.entry)
         except BaseException as error:
-            await self._delete_in_background(visit.place)
+            await self._delete_in_background(visit.entry)
             self.visits.pop(owner, None)
             if isinstance(error, DeadlineError):
                 return False
@@ -457,15 +457,15 @@ class DoubleBarrierCore:
         self.visits.pop(owner, None)
         return remaining
 
-    async def _delete_in_background(self, place: QueueEntry) -> None:
+    async def _delete_in_background(self, entry: QueueEntry) -> None:
         """Delete our znode in the background, whichever session owns it."""
-        await Background(self._delete_later(place))
+        await Background(self._delete_later(entry))
 
-    def _delete_later(self, place: QueueEntry) -> Coroutine[Any, Any, None]:
-        return self.unfinished.deferred(partial(delete_guaranteed, place.path))
+    def _delete_later(self, entry: QueueEntry) -> Coroutine[Any, Any, None]:
+        return self.unfinished.deferred(partial(delete_guaranteed, entry.path))
 
     async def _leave(self, visit: Inside) -> bool:
-        mine = visit.place.name
+        mine = visit.entry.name
         while True:
             meeting = await self._read_state(visit)  # step 1
             remaining = [name for name in meeting.names if name in visit.group]
@@ -492,22 +492,22 @@ class DoubleBarrierCore:
         After a change of session it is no older than what the former session read.
         """
         while True:
-            same = (await Connected()).session_id == visit.place.session_id
+            same = (await Connected()).session_id == visit.entry.session_id
             if not same and not visit.going:
                 raise LockLostError(self.path, "session expired")
-            answers = await self._ask(same and await Proven(visit.place.session_id))
+            replies = await self._ask(same and await SessionAlive(visit.entry.session_id))
             try:
-                meeting = self._meeting(answers)
+                meeting = self._meeting(replies)
             except SessionLostError:
                 return DoubleBarrierState(self.path, self.parties, ())
             if meeting is not None:
                 return meeting
 
-    async def _ask(self, proven: bool) -> tuple[Any, ...]:
+    async def _ask(self, session_alive: bool) -> tuple[Any, ...]:
         reads = (Children(self.path), GetData(self.path))
-        if proven:
-            return await Together(*reads)
-        return (await Together(Sync(self.path), *reads))[1:]
+        if session_alive:
+            return await Pipeline(*reads)
+        return (await Pipeline(Sync(self.path), *reads))[1:]
 
     async def _wait_until_deleted(self, name: str) -> WakeReason:
         watch = Watch()
@@ -523,10 +523,10 @@ class DoubleBarrierCore:
             return await self._wait_until_deleted(lowest)
         visit.going = True
         watch = Watch()
-        deleted, node = await Together(Delete(visit.place.path), GetData(f"{self.path}/{lowest}", watch))
-        for answer in (deleted, node):
-            if isinstance(answer, DistsyncError) and not isinstance(answer, (NoNodeError, *INTERRUPTED)):
-                raise answer
+        deleted, node = await Pipeline(Delete(visit.entry.path), GetData(f"{self.path}/{lowest}", watch))
+        for reply in (deleted, node):
+            if isinstance(reply, DistsyncError) and not isinstance(reply, (NoNodeError, *INTERRUPTED)):
+                raise reply
         if isinstance(deleted, DisconnectedError) or not isinstance(node, Node):
             return WakeReason.SIGNAL
         return await Wait(watch)

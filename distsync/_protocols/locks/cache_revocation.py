@@ -45,11 +45,11 @@ from distsync._protocols.steps import (
     Listing,
     Multi,
     Node,
+    Pipeline,
     ReportLoss,
     SetData,
     Signal,
     Stat,
-    Together,
     Wait,
     WakeReason,
     Watch,
@@ -65,7 +65,7 @@ from distsync.errors import (
 #: Seconds to wait for the reply to a query, which takes two round trips and one or two thread
 #: switches. A process that does not reply, because it is stopped, counts as a holder. A call with a
 #: shorter timeout sends a query before it enqueues, instead of waiting for an eviction.
-ANSWER_S = 0.5
+QUERY_TIMEOUT_S = 0.5
 
 #: Key in the data of a znode: how many seconds it may stay cached.
 KEEP = "keep"
@@ -99,10 +99,10 @@ def only_readers(order: list[wait_queue.ContenderNode]) -> bool:
 # ---- the process that holds or caches the lock
 
 
-def is_only_contender(place: wait_queue.QueueEntry, listing: Listing) -> bool:
-    """Return whether there is no other contender, and was none since ``place`` was enqueued."""
+def is_only_contender(entry: wait_queue.QueueEntry, listing: Listing) -> bool:
+    """Return whether there is no other contender, and was none since ``entry`` was enqueued."""
     order = wait_queue.in_order(listing.names)
-    return [each.name for each in order] == [place.name] and listing.stat.pzxid == place.token
+    return [each.name for each in order] == [entry.name] and listing.stat.pzxid == entry.token
 
 
 async def watch_for_contenders(
@@ -135,16 +135,16 @@ async def _wait_for_contender(grant: Grant, cache: CacheState) -> bool:
     Return False if a contender arrives, if the grant ends, or if it was cached long enough.
     """
     watch = Watch()
-    watch.subscribe(cache.want)  # at once, so that a simultaneous release does not cache the lock
+    watch.subscribe(cache.mark_contended)  # at once, so that a simultaneous release does not cache the lock
     listing = await _listing(grant, watch)
-    if listing is not None and is_only_contender(grant.place, listing):
+    if listing is not None and is_only_contender(grant.entry, listing):
         if not await _wait_for_change(grant, cache, watch) or cache.idle:
             return False
         listing = await _listing(grant)
     return (
         listing is not None
         and len(wait_queue.in_order(listing.names)) == 1
-        and not is_only_contender(grant.place, listing)
+        and not is_only_contender(grant.entry, listing)
     )
 
 
@@ -158,7 +158,7 @@ async def _wait_for_writer(grant: Grant, cache: CacheState) -> bool:
     while True:
         watch = Watch()
         listing = await _listing(grant, watch)
-        if listing is None or listing.stat.mzxid > grant.place.token:  # a client has sent a query
+        if listing is None or listing.stat.mzxid > grant.entry.token:  # a client has sent a query
             return listing is not None
         if not only_readers(wait_queue.in_order(listing.names)):
             break
@@ -167,18 +167,18 @@ async def _wait_for_writer(grant: Grant, cache: CacheState) -> bool:
         uses = cache.uses
     cache.contended = True
     if not cache.idle:  # most are released before any client sends a query, and need no reply
-        await Wait(watch, grant.loss, cache.over)
+        await Wait(watch, grant.loss, cache.ended)
     return True
 
 
 async def _listing(grant: Grant, watch: Watch | None = None) -> Listing | None:
     """List the queue. Return None if our znode is missing."""
-    (listing,) = await wait_queue.read_consistent(grant.place, Children(grant.place.directory, watch))
+    (listing,) = await wait_queue.read_consistent(grant.entry, Children(grant.entry.directory, watch))
     if isinstance(listing, DistsyncError) and not isinstance(listing, NoNodeError):
         raise listing
-    if isinstance(listing, Listing) and grant.place.name in listing.names:
+    if isinstance(listing, Listing) and grant.entry.name in listing.names:
         return listing
-    await ReportLoss(grant.place.path)
+    await ReportLoss(grant.entry.path)
     return None
 
 
@@ -192,10 +192,10 @@ async def _wait_for_change(grant: Grant, cache: CacheState, watch: Watch) -> boo
     while True:
         uses, idle = cache.uses, cache.idle
         cache.wakeup = None if idle else Signal()
-        signals = [watch, grant.loss, grant.revoke_requested, cache.over, *([cache.wakeup] if cache.wakeup else [])]
+        signals = [watch, grant.loss, grant.revoke_requested, cache.ended, *([cache.wakeup] if cache.wakeup else [])]
         woke = await Wait(*signals, limit=cache.seconds if idle else None)
         cache.wakeup = None
-        if grant.loss.fired or cache.over.fired or grant.revoke_requested.fired:
+        if grant.loss.fired or cache.ended.fired or grant.revoke_requested.fired:
             return False
         if watch.fired:
             return True
@@ -205,17 +205,17 @@ async def _wait_for_change(grant: Grant, cache: CacheState, watch: Watch) -> boo
 
 async def _reply_to_query(grant: Grant, cache: CacheState) -> None:
     """Remove "keep" from the data of our znode, and preserve what other clients wrote there."""
-    while not (cache.over.fired or grant.loss.fired or cache.idle):
-        if (await Connected()).session_id != grant.place.session_id:
+    while not (cache.ended.fired or grant.loss.fired or cache.idle):
+        if (await Connected()).session_id != grant.entry.session_id:
             return
         try:
-            node = await GetData(grant.place.path)
-            await SetData(grant.place.path, without_cache_flag(node.data), node.stat.version)
+            node = await GetData(grant.entry.path)
+            await SetData(grant.entry.path, without_cache_flag(node.data), node.stat.version)
             return
         except BadVersionError:
             continue
         except NoNodeError:
-            await ReportLoss(grant.place.path)
+            await ReportLoss(grant.entry.path)
             return
         except INTERRUPTED:
             continue
@@ -260,7 +260,7 @@ async def is_occupied(directory: str, counts: Callable[[list[wait_queue.Contende
             continue
         except AccessDeniedError:
             return True
-        if await Wait(watch, limit=ANSWER_S, allow_grace=True) is not WakeReason.SIGNAL:
+        if await Wait(watch, limit=QUERY_TIMEOUT_S, allow_grace=True) is not WakeReason.SIGNAL:
             return True
 
 
@@ -309,7 +309,7 @@ async def _is_reading(directory: str, directory_stat: Stat, name: str) -> bool |
         return None
     except AccessDeniedError:
         return True
-    return None if await Wait(watch, limit=ANSWER_S, allow_grace=True) is WakeReason.SIGNAL else True
+    return None if await Wait(watch, limit=QUERY_TIMEOUT_S, allow_grace=True) is WakeReason.SIGNAL else True
 
 
 def _was_queried(listing: Listing, node: Node) -> bool:
@@ -331,10 +331,10 @@ async def _query_holder(directory: str, directory_stat: Stat, path: str, watch: 
     data = (await read(GetData(directory))).data if directory_stat.data_length else b""
     rewrite = SetData(directory, data, directory_stat.version)
     while True:
-        node, answer = await Together(GetData(path, watch), Multi((Create(query), Delete(query), rewrite)))
-        for each in (node, answer):
+        node, reply = await Pipeline(GetData(path, watch), Multi((Create(query), Delete(query), rewrite)))
+        for each in (node, reply):
             if isinstance(each, DistsyncError) and not isinstance(each, INTERRUPTED):
                 raise each
-        if isinstance(node, Node) and not isinstance(answer, INTERRUPTED):
+        if isinstance(node, Node) and not isinstance(reply, INTERRUPTED):
             return node
         await Connected()

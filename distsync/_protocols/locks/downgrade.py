@@ -53,7 +53,7 @@ class ReadGrant:
         inside: Whether that writer still writes. When it stops, a downgrade replaces its znode.
         joined: How many readers have joined while a writer may have been waiting.
         downgrading: Whether a downgrade is in progress.
-        over: Whether the last reader has released it.
+        released: Whether the last reader has released it.
     """
 
     grant: Grant
@@ -63,7 +63,7 @@ class ReadGrant:
     inside: bool = False
     joined: int = 1
     downgrading: bool = False
-    over: bool = False
+    released: bool = False
 
 
 async def into_reader(share: ReadGrant, name_suffix: str) -> None:
@@ -72,7 +72,7 @@ async def into_reader(share: ReadGrant, name_suffix: str) -> None:
     If that fails, the reader loses the lock.
     """
     grant = share.grant
-    writer = grant.place
+    writer = grant.entry
     reader = await _successor_node(writer, name_suffix)
     grant.downgrading = finished = Signal()
     try:
@@ -89,11 +89,11 @@ async def into_reader(share: ReadGrant, name_suffix: str) -> None:
         finished.fire()
 
 
-async def _successor_node(place: wait_queue.QueueEntry, name_suffix: str) -> wait_queue.QueueEntry:
+async def _successor_node(entry: wait_queue.QueueEntry, name_suffix: str) -> wait_queue.QueueEntry:
     """Return the reader's contender: a new name with the writer's sequence number and token."""
-    writer = wait_queue.parse(place.name)
+    writer = wait_queue.parse(entry.name)
     prefix, _ = wait_queue.node_name(await Guid(), name_suffix)
-    return place._replace(name=f"{prefix}{writer.number if writer else 0:010d}")
+    return entry._replace(name=f"{prefix}{writer.number if writer else 0:010d}")
 
 
 async def _exchange(share: ReadGrant, new: wait_queue.QueueEntry) -> bool:
@@ -101,8 +101,8 @@ async def _exchange(share: ReadGrant, new: wait_queue.QueueEntry) -> bool:
 
     If another client has deleted it, the transaction fails, as another writer may hold the lock.
     """
-    old, data, version, in_doubt = share.grant.place, share.contender_data, 0, False
-    while not (share.over or share.grant.loss.fired):  # no loss can fire between StopHolding and Hold
+    old, data, version, in_doubt = share.grant.entry, share.contender_data, 0, False
+    while not (share.released or share.grant.loss.fired):  # no loss can fire between StopHolding and Hold
         if (await Connected()).session_id != old.session_id:
             raise SessionLostError(f"the downgrade in {old.directory}")
         try:
@@ -128,23 +128,23 @@ async def _exchange(share: ReadGrant, new: wait_queue.QueueEntry) -> bool:
 async def _merge_request(share: ReadGrant, new: wait_queue.QueueEntry) -> tuple[bytes, int]:
     """Return the data for the new znode, with any pending request, and the old znode's version."""
     try:
-        node = await read(GetData(share.grant.place.path))
+        node = await read(GetData(share.grant.entry.path))
     except NoNodeError:
         return share.contender_data, 0
     return carry_over(new.path, share.contender_data, node.data), node.stat.version
 
 
-async def _hold_reader(share: ReadGrant, place: wait_queue.QueueEntry) -> None:
-    share.grant.place = place
-    await Hold(place.path, place.session_id, share.grant.loss)
+async def _hold_reader(share: ReadGrant, entry: wait_queue.QueueEntry) -> None:
+    share.grant.entry = entry
+    await Hold(entry.path, entry.session_id, share.grant.loss)
     if share.grant.loss.fired:
-        raise SessionLostError(f"the downgrade in {place.directory}")
+        raise SessionLostError(f"the downgrade in {entry.directory}")
     if share.grant.watched:
         await watch_revocation(share.grant)
     share.downgrading = False  # from here on, a release deletes the znode
-    if share.over:
+    if share.released:
         await StopHolding(share.grant.loss)
-        await delete_until_session_ends(place.path, place.session_id)
+        await delete_until_session_ends(entry.path, entry.session_id)
 
 
 def _lose(grant: Grant, reason: str) -> None:

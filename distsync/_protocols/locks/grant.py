@@ -19,7 +19,7 @@ class CacheState:
         idle: Whether it is cached, and held by no thread.
         uses: How many times it was acquired from the cache.
         wakeup: Fired at the next release, unless None.
-        over: Fires when the znode is about to be deleted.
+        ended: Fires when the znode is about to be deleted.
     """
 
     seconds: float
@@ -27,9 +27,9 @@ class CacheState:
     idle: bool = False
     uses: int = 0
     wakeup: Signal | None = None
-    over: Signal = field(default_factory=Signal)
+    ended: Signal = field(default_factory=Signal)
 
-    def want(self) -> None:
+    def mark_contended(self) -> None:
         """Record that another contender has arrived, or may have. Safe in any thread."""
         self.contended = True
 
@@ -39,19 +39,19 @@ class Grant:
     """A lock or permit that this process holds or caches.
 
     Attributes:
-        place: The contender that holds it.
+        entry: The contender that holds it.
         loss: Fires when it is lost.
         owner: The thread or task that acquired it.
         revoke_requested: Fires when another client requests revocation, if ``watched``.
         watched: Whether revocation requests are watched for.
         cache: State of the cache, or None if it is not cached after its release.
         downgrading: Signal while a SharedLock replaces the writer's znode by a reader's; fires when
-            ``place`` is updated. Otherwise None.
+            ``entry`` is updated. Otherwise None.
         handed_over: Whether a thread of this process handed it to another one.
         ended: Whether its holder has begun to delete the znode.
     """
 
-    place: wait_queue.QueueEntry
+    entry: wait_queue.QueueEntry
     loss: Loss = field(default_factory=Loss)
     owner: object = None
     revoke_requested: Signal = field(default_factory=Signal)
@@ -63,10 +63,10 @@ class Grant:
 
     @property
     def token(self) -> int:
-        return self.place.token
+        return self.entry.token
 
     @property
-    def may_be_kept(self) -> bool:
+    def may_be_cached(self) -> bool:
         """Whether it may be cached: it was not lost, and no other client is known to want it."""
         cache = self.cache
         return cache is not None and not (cache.contended or self.revoke_requested.fired or self.loss.fired)
@@ -76,13 +76,13 @@ class Grant:
         self.ended = True
         if self.cache is not None:
             self.cache.contended, self.cache.idle = True, False
-            self.cache.over.fire()
+            self.cache.ended.fire()
 
 
-async def hold(place: wait_queue.QueueEntry, owner: object = None) -> Grant:
-    """Hold what ``place`` was granted, and keep its lease alive."""
-    grant = Grant(place, owner=owner)
-    await Hold(place.path, place.session_id, grant.loss)
+async def hold(entry: wait_queue.QueueEntry, owner: object = None) -> Grant:
+    """Hold what ``entry`` was granted, and keep its lease alive."""
+    grant = Grant(entry, owner=owner)
+    await Hold(entry.path, entry.session_id, grant.loss)
     return grant
 
 

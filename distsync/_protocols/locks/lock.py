@@ -22,7 +22,7 @@ from distsync._protocols import wait_queue
 from distsync._protocols.locks.cache_revocation import is_occupied, watch_for_contenders
 from distsync._protocols.locks.grant import CacheState, Grant, hold
 from distsync._protocols.retries import delete_own, delete_until_session_ends
-from distsync._protocols.steps import ZNODE_DELETED, Background, Proven, Signal, StopHolding, Wait, WakeReason
+from distsync._protocols.steps import ZNODE_DELETED, Background, SessionAlive, Signal, StopHolding, Wait, WakeReason
 from distsync.errors import DeadlineError, LockLostError, NotHeldError
 
 __all__ = ["MAX_LOCAL_HANDOVERS", "Grant", "LockSnapshot", "LockCore", "LocalWaiter", "hold"]
@@ -63,14 +63,14 @@ class LockSnapshot(NamedTuple):
         owner: The holder.
         depth: How many times the holder had acquired the lock without releasing it.
         unreported_losses: Owner and grant of each loss that its owner was not yet notified of.
-        taken: How many times the lock had been acquired in this process so far.
+        acquire_count: How many times the lock had been acquired in this process so far.
     """
 
     grant: Grant | None
     owner: object
     depth: int
     unreported_losses: tuple[tuple[object, Grant], ...] = ()
-    taken: int = 0
+    acquire_count: int = 0
 
 
 class LockCore:
@@ -81,7 +81,7 @@ class LockCore:
         cached: The grant while the lock is cached, otherwise None.
         owner: The holder.
         depth: How many times the holder has acquired the lock without releasing it.
-        taken: How many times the lock was acquired in this process.
+        acquire_count: How many times the lock was acquired in this process.
         barged: How many times in a row it was acquired ahead of waiting threads.
         local_waiters: Waiting threads, in FIFO order.
         unreported_losses: Owner and grant of each loss that its owner was not yet notified of.
@@ -99,7 +99,7 @@ class LockCore:
         self.cached: Grant | None = None
         self.owner: object = None
         self.depth = 0
-        self.taken = 0
+        self.acquire_count = 0
         self.barged = 0
         self.local_waiters: deque[LocalWaiter] = deque()
         self.unreported_losses: list[tuple[object, Grant]] = []
@@ -154,7 +154,7 @@ class LockCore:
                 if waiter.grant is None:
                     break
                 if self._still_held(waiter):
-                    self._take(waiter.grant, owner)
+                    self._set_holder(waiter.grant, owner)
                     return True
         except DeadlineError:
             return False
@@ -197,25 +197,25 @@ class LockCore:
         cached = self.cached
         # A lock cached here is free, but only a proven session shows that it is still cached here:
         # a process that was suspended may have lost it without knowing.
-        if cached is not None and cached.may_be_kept and await Proven(cached.place.session_id):
+        if cached is not None and cached.may_be_cached and await SessionAlive(cached.entry.session_id):
             return False
         return await self.occupied()
 
     async def _contend(self, owner: object, contender_data: bytes, linger: float = 0.0) -> bool:
-        place = await wait_queue.acquire(self.path, self.name_suffix, contender_data, self.rule)
-        if place is None:
+        entry = await wait_queue.acquire(self.path, self.name_suffix, contender_data, self.rule)
+        if entry is None:
             return False
         try:
-            grant = await hold(place)
-            if linger and place.is_sole_contender:
+            grant = await hold(entry)
+            if linger and entry.is_sole_contender:
                 grant.cache = CacheState(linger)
                 await Background(watch_for_contenders(grant, grant.cache, lambda: self.evict(grant)))
         except BaseException:
-            await Background(delete_until_session_ends(place.path, place.session_id))
+            await Background(delete_until_session_ends(entry.path, entry.session_id))
             raise
         self.local_handovers = 0
         grant.loss.subscribe(self._wake_all_local_waiters)
-        self._take(grant, owner)
+        self._set_holder(grant, owner)
         return True
 
     # ---- the cache; cache_revocation.py detects other clients that want a cached lock
@@ -241,7 +241,7 @@ class LockCore:
         self.owner, self.depth, self.grant = owner, 1, grant
         # Last: if interrupted before this, the caller counts as the holder, and its undo releases the lock.
         cache.idle, self.cached = False, None
-        self.taken += 1
+        self.acquire_count += 1
         cache.uses += 1
         if self.unreported_losses:
             self.unreported_losses = [entry for entry in self.unreported_losses if entry[0] is not owner]
@@ -279,8 +279,8 @@ class LockCore:
         grant = self.cached
         if grant is None:
             return False
-        proven = await Proven(grant.place.session_id)
-        if self.cached is grant and not (proven and self.acquire_from_cache(owner)):
+        session_alive = await SessionAlive(grant.entry.session_id)
+        if self.cached is grant and not (session_alive and self.acquire_from_cache(owner)):
             await self.evict(grant)
         return self.grant is grant and self.owner is owner
 
@@ -295,7 +295,7 @@ class LockCore:
                 self._start_next_contender()
                 grant.end()
                 await StopHolding(grant.loss)
-                await delete_until_session_ends(grant.place.path, grant.place.session_id)
+                await delete_until_session_ends(grant.entry.path, grant.entry.session_id)
             except BaseException:  # no other reference to the grant is left
                 await Background(self._delete_node(grant))
                 raise
@@ -320,7 +320,7 @@ class LockCore:
                 if waiter.is_granted or await Wait(waiter.signal) is WakeReason.DEADLINE:
                     break
         except BaseException:
-            await self._forward(waiter)
+            await self._pass_on_grant(waiter)
             raise
         finally:
             if waiter in self.local_waiters:
@@ -329,7 +329,7 @@ class LockCore:
                 self._wake_local_waiter()
         return waiter
 
-    async def _forward(self, waiter: LocalWaiter) -> None:
+    async def _pass_on_grant(self, waiter: LocalWaiter) -> None:
         """Pass on what an interrupted waiter was granted: the lock, or the turn to enqueue."""
         if waiter.grant is not None:
             if self._still_held(waiter) and not self._hand_to_local_waiter():
@@ -350,8 +350,8 @@ class LockCore:
         ]
         return self.grant is waiter.grant and self.owner is waiter.owner
 
-    def _take(self, grant: Grant, owner: object) -> None:
-        self.taken += 1
+    def _set_holder(self, grant: Grant, owner: object) -> None:
+        self.acquire_count += 1
         self.owner, self.depth, self.grant = owner, 1, grant
         self.unreported_losses = [entry for entry in self.unreported_losses if entry[0] is not owner]
 
@@ -391,7 +391,7 @@ class LockCore:
             or self.grant.revoke_requested.fired
         ):
             return False
-        if not self.grant.may_be_kept:  # another process may be waiting
+        if not self.grant.may_be_cached:  # another process may be waiting
             self.local_handovers += 1
         self.barged = 0
         waiter.grant = self.grant
@@ -417,16 +417,20 @@ class LockCore:
         if grant is None:
             raise NotHeldError(f"cannot release {self.path}: it is not held by this process")
         try:
-            proven = await Proven(grant.place.session_id)
+            session_alive = await SessionAlive(grant.entry.session_id)
         except BaseException:
             await self._release_in_background(grant)
             raise
         self._apply_losses()
         self._raise_if_lost(owner)
-        if proven and self.grant is grant and ((linger and self.release_to_cache()) or self._hand_to_local_waiter()):
+        if (
+            session_alive
+            and self.grant is grant
+            and ((linger and self.release_to_cache()) or self._hand_to_local_waiter())
+        ):
             return
-        if not await self._release_node(grant) or not proven:
-            raise LockLostError(self.path, grant.loss.reason or (ZNODE_DELETED if proven else "lease ran out"))
+        if not await self._release_node(grant) or not session_alive:
+            raise LockLostError(self.path, grant.loss.reason or (ZNODE_DELETED if session_alive else "lease expired"))
 
     async def force_release(self, grant: Grant | None, owner: object) -> None:
         """Release ``grant`` after a call of ``owner`` was interrupted at an unknown point."""
@@ -458,36 +462,37 @@ class LockCore:
         self.owner = temporary_owner
         return self.force_release(grant, temporary_owner)
 
-    def finish_release(self, was: LockSnapshot, caller: object) -> Coroutine[Any, Any, None]:
-        """Complete the interrupted release that ``caller`` began in the state ``was``.
+    def finish_release(self, before: LockSnapshot, caller: object) -> Coroutine[Any, Any, None]:
+        """Complete the interrupted release that ``caller`` began in the state ``before``.
 
         Return a coroutine that completes the release, however far it got. A loss that the release
         would have raised counts as reported. Idempotent.
         """
-        owner = was.owner
-        if self.grant is was.grant and self.taken != was.taken:  # cached, and acquired again since
+        owner = before.owner
+        if self.grant is before.grant and self.acquire_count != before.acquire_count:
+            # cached, and acquired again since
             return self.force_release(None, owner)
-        if owner is not caller and any(entry[0] is caller for entry in was.unreported_losses):
+        if owner is not caller and any(entry[0] is caller for entry in before.unreported_losses):
             self.unreported_losses = [
                 entry
                 for entry in self.unreported_losses
-                if entry[0] is not caller or entry not in was.unreported_losses
+                if entry[0] is not caller or entry not in before.unreported_losses
             ]
             return self.force_release(None, caller)
-        if self.grant is was.grant is not None and self.owner is owner:
-            self.depth = was.depth - 1
-            if was.depth <= 1:
+        if self.grant is before.grant is not None and self.owner is owner:
+            self.depth = before.depth - 1
+            if before.depth <= 1:
                 self.owner = owner = object()  # so that the former holder cannot mistake itself for the holder
-        elif self.grant is was.grant:  # handed to another thread, which deletes the znode
+        elif self.grant is before.grant:  # handed to another thread, which deletes the znode
             return self.force_release(None, object())
         else:
             owner = object()  # already released: a later holder, even the same thread, keeps the lock
-        return self.force_release(was.grant if was.depth <= 1 else None, owner)
+        return self.force_release(before.grant if before.depth <= 1 else None, owner)
 
     @property
     def snapshot(self) -> LockSnapshot:
         """A snapshot of the current state."""
-        return LockSnapshot(self.grant, self.owner, self.depth, tuple(self.unreported_losses), self.taken)
+        return LockSnapshot(self.grant, self.owner, self.depth, tuple(self.unreported_losses), self.acquire_count)
 
     async def _release_node(self, grant: Grant) -> bool:
         """Delete our znode while the next local waiter enqueues (unlock protocol of the recipe).
@@ -512,9 +517,9 @@ class LockCore:
         try:
             grant.end()
             await StopHolding(grant.loss)
-            return await delete_own(grant.place.path, grant.place.session_id)
+            return await delete_own(grant.entry.path, grant.entry.session_id)
         except BaseException:
-            await Background(delete_until_session_ends(grant.place.path, grant.place.session_id))
+            await Background(delete_until_session_ends(grant.entry.path, grant.entry.session_id))
             raise
 
     def _raise_if_lost(self, owner: object) -> None:

@@ -28,9 +28,9 @@ from distsync._protocols.steps import (
     GetData,
     Listing,
     Node,
+    Pipeline,
     SetData,
     Sync,
-    Together,
     Wait,
     WakeReason,
     Watch,
@@ -116,7 +116,7 @@ async def request_revocation(
     """
     asked = await _held(directory, matches) or await _held(directory, matches, Sync(directory))
     if not asked:
-        raise NotHeldError(f"nobody holds {directory}: there is nothing to revoke")
+        raise NotHeldError(f"{directory} is not held: there is nothing to revoke")
     await _write(asked, marker)
     return list(asked)
 
@@ -146,9 +146,9 @@ async def _write(asked: dict[str, Node], marker: object) -> None:
         writes = [
             SetData(path, revoke_request(path, node.data, marker), node.stat.version) for path, node in asked.items()
         ]
-        answers = await Together(*writes)
-        _raise_refusal(answers, NoNodeError, BadVersionError)
-        again = [path for path, answer in zip(asked, answers, strict=True) if isinstance(answer, RETRYABLE_ERRORS)]
+        replies = await Pipeline(*writes)
+        _raise_refusal(replies, NoNodeError, BadVersionError)
+        again = [path for path, reply in zip(asked, replies, strict=True) if isinstance(reply, RETRYABLE_ERRORS)]
         nodes = await read_all(*map(GetData, again)) if again else ()
         found = {path: node for path, node in zip(again, nodes, strict=True) if isinstance(node, Node)}
         asked = {path: node for path, node in found.items() if node.data != revoke_request(path, node.data, marker)}
@@ -159,12 +159,12 @@ async def still_held(paths: Sequence[str], include_downgraded: bool = False) -> 
 
     With ``include_downgraded``, also wait for the znodes of readers that replaced a writer's.
     """
-    for place, path in enumerate(paths):
+    for entry, path in enumerate(paths):
         try:
             while await _still_exists(path):
                 pass
         except DeadlineError:
-            return paths[place:]
+            return paths[entry:]
     try:
         successors = await _successor_nodes(paths) if include_downgraded else ()
     except DeadlineError:
@@ -215,11 +215,11 @@ async def delete(paths: Sequence[str], include_downgraded: bool = False) -> bool
     return await _delete_all([Delete(path) for path in successors]) or existed
 
 
-def _raise_refusal(answers: Sequence[Any], *expected: type[Exception]) -> None:
+def _raise_refusal(replies: Sequence[Any], *expected: type[Exception]) -> None:
     """Raise the first error that is neither ``expected`` nor a lost connection or session."""
-    for answer in answers:
-        if isinstance(answer, DistsyncError) and not isinstance(answer, (*expected, *INTERRUPTED)):
-            raise answer
+    for reply in replies:
+        if isinstance(reply, DistsyncError) and not isinstance(reply, (*expected, *INTERRUPTED)):
+            raise reply
 
 
 async def _delete_all(requests: Sequence[Delete]) -> bool:
@@ -227,8 +227,8 @@ async def _delete_all(requests: Sequence[Delete]) -> bool:
     existed, rest = False, list(requests)
     while rest:
         await Connected()
-        answers = await Together(*rest)
-        existed = existed or not all(isinstance(answer, NoNodeError) for answer in answers)
-        _raise_refusal(answers, NoNodeError)
-        rest = [request for request, answer in zip(rest, answers, strict=True) if isinstance(answer, INTERRUPTED)]
+        replies = await Pipeline(*rest)
+        existed = existed or not all(isinstance(reply, NoNodeError) for reply in replies)
+        _raise_refusal(replies, NoNodeError)
+        rest = [request for request, reply in zip(rest, replies, strict=True) if isinstance(reply, INTERRUPTED)]
     return existed

@@ -33,7 +33,7 @@ from distsync._protocols.state.watch_cache import WatchCache
 from distsync._protocols.steps import (
     ZNODE_DELETED,
     Background,
-    Proven,
+    SessionAlive,
     Signal,
     StopHolding,
     Wait,
@@ -161,7 +161,7 @@ class SharedCore:
                 await self._read_under_writer(owner, without_cache_flag(contender_data), self.writer.grant)
                 return True
             share = self._open_share()
-            if share is not None and await Proven(share.grant.place.session_id) and share is self._open_share():
+            if share is not None and await SessionAlive(share.grant.entry.session_id) and share is self._open_share():
                 self._join(share, owner)
                 return True
             if self.cached is not None:
@@ -206,7 +206,7 @@ class SharedCore:
                 cache.idle, cache.uses = False, cache.uses + 1
         else:
             share.owners[owner] = 1
-        if not share.grant.may_be_kept:  # a writer may be waiting
+        if not share.grant.may_be_cached:  # a writer may be waiting
             share.joined += 1
         self.unreported_losses.pop(owner, None)
 
@@ -219,7 +219,9 @@ class SharedCore:
         if self._is_writer_waiting:
             return None
         cached = (
-            self.cached if self.cached is not None and self.cached.grant.may_be_kept and not self.cached.over else None
+            self.cached
+            if self.cached is not None and self.cached.grant.may_be_cached and not self.cached.released
+            else None
         )
         return next((share for share in self.shares if self._is_open(share)), cached)
 
@@ -239,17 +241,17 @@ class SharedCore:
 
     async def _contend(self, owner: object, contender_data: bytes, linger: float) -> bool:
         """Enqueue and wait ("Obtaining a read lock", steps 1 to 6)."""
-        place = await wait_queue.acquire(self.path, self.name_suffixes.read, contender_data, wait_queue.shared)
-        if place is None:
+        entry = await wait_queue.acquire(self.path, self.name_suffixes.read, contender_data, wait_queue.shared)
+        if entry is None:
             return False
         try:
-            grant = await hold(place, owner)
+            grant = await hold(entry, owner)
             share = ReadGrant(grant, {owner: 1}, contender_data)
             if linger:
                 grant.cache = CacheState(linger)
                 await Background(watch_for_contenders(grant, grant.cache, lambda: self.evict(share), reads=True))
         except BaseException:
-            await Background(delete_until_session_ends(place.path, place.session_id))
+            await Background(delete_until_session_ends(entry.path, entry.session_id))
             raise
         self._add_share(share)
         return True
@@ -259,7 +261,7 @@ class SharedCore:
 
         Its loss is reported to the reader and to the writer.
         """
-        grant = await hold(writing.place, owner)
+        grant = await hold(writing.entry, owner)
         self._add_share(ReadGrant(grant, {owner: 1}, contender_data, writing, inside=True))
 
     def _add_share(self, share: ReadGrant) -> None:
@@ -277,7 +279,7 @@ class SharedCore:
         for share in tuple(self.shares):
             if share.grant.loss.fired:
                 self.shares.remove(share)
-                share.over = True
+                share.released = True
                 self.unreported_losses.update(dict.fromkeys(share.owners, share.grant))
         if self.cached is not None and self.cached.grant.loss.fired:
             self.cached = None
@@ -302,20 +304,22 @@ class SharedCore:
             share.owners[owner] -= 1
             return
         try:
-            proven = await Proven(share.grant.place.session_id)
+            session_alive = await SessionAlive(share.grant.entry.session_id)
         except BaseException:
             await Background(self._leave(share, owner))
             raise
         share = self._claim(owner)
         try:
-            if linger and proven and self._release_to_cache(share, owner):
+            if linger and session_alive and self._release_to_cache(share, owner):
                 return
             existed = not self._remove_reader(share, owner) or await self._delete_node(share)
         except BaseException:
             await Background(self._leave(share, owner))
             raise
-        if not existed or not proven:
-            raise LockLostError(self.path, share.grant.loss.reason or (ZNODE_DELETED if proven else "lease ran out"))
+        if not existed or not session_alive:
+            raise LockLostError(
+                self.path, share.grant.loss.reason or (ZNODE_DELETED if session_alive else "lease expired")
+            )
 
     def _claim(self, owner: object) -> ReadGrant:
         """Return the contender by which ``owner`` reads.
@@ -337,7 +341,7 @@ class SharedCore:
             del self.unreported_losses[owner]
         share.owners.pop(owner, None)
         if not share.owners:
-            share.over = True
+            share.released = True
             self.shares = [each for each in self.shares if each is not share]
             self.cached = None if self.cached is share else self.cached
             await self._delete_node(share)
@@ -382,7 +386,7 @@ class SharedCore:
         Return whether it was cached. No request.
         """
         cache = share.grant.cache
-        if cache is None or not share.grant.may_be_kept or len(share.owners) > 1 or share.over:
+        if cache is None or not share.grant.may_be_cached or len(share.owners) > 1 or share.released:
             return False
         if self.cached is not None or self._is_writer_waiting:
             return False
@@ -397,7 +401,7 @@ class SharedCore:
         """Delete the znode of a cached lock."""
         if share is not None and self.cached is share:
             try:
-                self.cached, share.over = None, True
+                self.cached, share.released = None, True
                 await self._delete_node(share)
             except BaseException:  # no other reference to the share is left
                 await Background(self._delete_node(share))
@@ -411,22 +415,22 @@ class SharedCore:
         share = self.cached
         if share is None:
             return True
-        place = share.grant.place
+        entry = share.grant.entry
         try:
-            self.cached, share.over = None, True
+            self.cached, share.released = None, True
             share.grant.end()
             await StopHolding(share.grant.loss)
-            return await try_delete_own(place.path, place.session_id)
+            return await try_delete_own(entry.path, entry.session_id)
         except BaseException:
-            await Background(delete_until_session_ends(place.path, place.session_id))
+            await Background(delete_until_session_ends(entry.path, entry.session_id))
             raise
 
     def _remove_reader(self, share: ReadGrant, owner: object) -> bool:
         """Release the lock for ``owner``. Return whether it was the last reader."""
         share.owners.pop(owner, None)
-        if share.owners or share.over:
+        if share.owners or share.released:
             return False
-        share.over = True
+        share.released = True
         self.shares.remove(share)
         return True
 
@@ -436,16 +440,16 @@ class SharedCore:
         The znode of a writer, or of a downgrade in progress, is left to be deleted by that. Return
         False if the lock was lost.
         """
-        place, not_ours = share.grant.place, share.inside or share.downgrading
+        entry, not_ours = share.grant.entry, share.inside or share.downgrading
         try:
             share.grant.end()
             await StopHolding(share.grant.loss)
             if not_ours:
                 return not share.grant.loss.fired
-            return await delete_own(place.path, place.session_id)
+            return await delete_own(entry.path, entry.session_id)
         except BaseException:
             if not not_ours:
-                await Background(delete_until_session_ends(place.path, place.session_id))
+                await Background(delete_until_session_ends(entry.path, entry.session_id))
             raise
 
     # ---- downgrade

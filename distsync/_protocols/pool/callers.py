@@ -14,7 +14,7 @@ next listing. If a caller's ``alive`` is missing for longer than its session tim
 counts as dead: its tasks, parts and answers are removed, and the pool too if it has no name. A
 caller whose session has ended creates ``alive`` again. Removal begins with a persistent ``alive``:
 the next sweep completes a removal whose process exits, and a caller that still runs notices the
-removal by it, or by the missing answers folder, which is deleted before its tasks.
+removal by it, or by the missing ``answers``, which is deleted before its tasks.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from distsync._protocols.steps import (
     GetData,
     Multi,
     Node,
+    Pipeline,
     SessionInfo,
     SetData,
     Signal,
-    Together,
     Wait,
     Watch,
 )
@@ -66,8 +66,8 @@ class Caller:
 
     def __init__(self, core: PoolCore, caller: str, is_private: bool) -> None:
         self.core, self.caller, self.is_private = core, caller, is_private
-        self.folder = core.znodes.folder(caller)
-        self.parts = core.znodes.parts_folder(caller)
+        self.path = core.znodes.caller_path(caller)
+        self.parts = core.znodes.parts_path(caller)
         self.answers = core.znodes.answers(caller)
         #: Fires when no more answers are to be received.
         self.stop = Signal()
@@ -80,7 +80,7 @@ class Caller:
         record = json.dumps({"alone": self.is_private, "timeout_ms": session.timeout_ms}).encode()
         await self.core.znodes.make()
         await ensure(self.core.znodes.callers)
-        for path, data in ((self.folder, record), (self.parts, b""), (self.answers, b"")):
+        for path, data in ((self.path, record), (self.parts, b""), (self.answers, b"")):
             await ensure(path, data)
         await self._announce(session)
 
@@ -88,9 +88,9 @@ class Caller:
         """Create ``alive`` for the current session. Raises NoNodeError if this caller is being
         removed.
         """
-        alive = f"{self.folder}/alive"
+        alive = f"{self.path}/alive"
         while self._session_id != session.session_id:
-            made, _ = await Together(Create(alive, ephemeral=True), Delete(f"{self.folder}/doubt"))
+            made, _ = await Pipeline(Create(alive, ephemeral=True), Delete(f"{self.path}/doubt"))
             if isinstance(made, INTERRUPTED):
                 session = await Connected()
             elif isinstance(made, NodeExistsError):
@@ -100,7 +100,7 @@ class Caller:
                 elif stat is not None and not stat.ephemeral_owner:  # another process is removing us
                     raise NoNodeError(alive)
                 else:  # of our previous session, which ends soon
-                    await Together(Delete(alive))
+                    await Pipeline(Delete(alive))
             elif isinstance(made, BaseException):
                 raise made
             else:
@@ -114,7 +114,7 @@ class Caller:
             await self._announce(await Connected())
             watch = Watch()
             deletes = (Multi(tuple(map(Delete, self._read))),) if self._read else ()
-            *deleted, listing = await Together(*deletes, Children(self.answers, watch))
+            *deleted, listing = await Pipeline(*deletes, Children(self.answers, watch))
             if isinstance(listing, INTERRUPTED):
                 continue
             if isinstance(listing, BaseException):
@@ -138,7 +138,7 @@ class Caller:
             nodes = await read_all(*(GetData(f"{self.answers}/{name}") for name in some))
             for name, node in zip(some, nodes, strict=True):
                 self._read.append(f"{self.answers}/{name}")
-                said = _said(name)
+                said = _parse_reply(name)
                 if said is not None and isinstance(node, Node):
                     found.append(said._replace(data=await self._payload(said.kind, node.data)))
         return found
@@ -159,7 +159,7 @@ class Caller:
         await remove_caller(self.core, self.caller, self.is_private)
 
 
-def _said(name: str) -> TaskReply | None:
+def _parse_reply(name: str) -> TaskReply | None:
     try:
         job, part, kind = name.split(".")
         return TaskReply(int(job), int(part), kind, b"")
@@ -172,7 +172,7 @@ async def remove_caller(core: PoolCore, caller: str, is_private: bool) -> None:
     await remove_tree(core.znodes.answers(caller))
     if not is_private:
         await core.withdraw_tasks(caller)
-    await remove_tree(core.znodes.path if is_private else core.znodes.folder(caller))
+    await remove_tree(core.znodes.path if is_private else core.znodes.caller_path(caller))
 
 
 async def sweep(core: PoolCore) -> None:
@@ -186,12 +186,12 @@ async def sweep(core: PoolCore) -> None:
 
 
 async def _sweep_one(core: PoolCore, caller: str) -> None:
-    folder = core.znodes.folder(caller)
-    alive, doubt = f"{folder}/alive", f"{folder}/doubt"
-    node, stat = await read_all(GetData(folder), Exists(alive))
+    path = core.znodes.caller_path(caller)
+    alive, doubt = f"{path}/alive", f"{path}/doubt"
+    node, stat = await read_all(GetData(path), Exists(alive))
     if not isinstance(node, Node) or (stat is not None and stat.ephemeral_owner):
         return
-    alone, timeout_ms = _wills(node.data)
+    alone, timeout_ms = _parse_caller(node.data)
     if stat is not None:  # its removal has begun
         await remove_caller(core, caller, alone)
         return
@@ -213,7 +213,7 @@ async def _sweep_one(core: PoolCore, caller: str) -> None:
         await remove_caller(core, caller, alone)
 
 
-def _wills(data: bytes) -> tuple[bool, int]:
+def _parse_caller(data: bytes) -> tuple[bool, int]:
     try:
         record = json.loads(data)
         return bool(record["alone"]), int(record["timeout_ms"])

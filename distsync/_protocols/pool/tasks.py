@@ -90,10 +90,10 @@ class PoolSegments(ClaimQueueLayout):
         await super().make()
         await ensure(self.callers)
 
-    def folder(self, caller: str) -> str:
+    def caller_path(self, caller: str) -> str:
         return f"{self.callers}/{caller}"
 
-    def parts_folder(self, caller: str) -> str:
+    def parts_path(self, caller: str) -> str:
         return f"{self.callers}/{caller}/parts"
 
     def answers(self, caller: str) -> str:
@@ -109,11 +109,11 @@ class TaskCompletion:
     def __init__(self, core: PoolCore, delivery: ClaimedItem, kind: str, data: bytes) -> None:
         znodes = core.znodes
         self.delivery, self.task = delivery, task_of(delivery.path)
-        folder = znodes.parts_folder(self.task.caller)
+        parts_path = znodes.parts_path(self.task.caller)
         self.mine = Delete(delivery.path, delivery.version)
         self.put = Create(znodes.answer(self.task, kind), data)
-        self.made_parts = payload_chunks.parts_of(folder, data) if kind == DONE else []
-        used = [Delete(path) for path in _parts_of_task(folder, delivery.payload)]
+        self.made_parts = payload_chunks.parts_of(parts_path, data) if kind == DONE else []
+        used = [Delete(path) for path in _parts_of_task(parts_path, delivery.payload)]
         #: The remaining operations; none if another worker has the task.
         self.operations: list[Operation] = [
             self.mine, Delete(delivery.claim), SetData(znodes.dones), *used, self.put
@@ -138,9 +138,9 @@ class TaskCompletion:
             self.operations.remove(refused)
 
 
-def _parts_of_task(folder: str, payload: bytes) -> list[str]:
+def _parts_of_task(parts_path: str, payload: bytes) -> list[str]:
     try:
-        return payload_chunks.parts_of(folder, payload)
+        return payload_chunks.parts_of(parts_path, payload)
     except CorruptNodeError:  # the worker will refuse the task
         return []
 
@@ -162,7 +162,7 @@ class PoolCore(JoinableCore):
     async def _split(self, task: Task, payload: bytes) -> bytes:
         if not payload_chunks.is_large(payload):
             return payload_chunks.unsplit(payload)
-        return await payload_chunks.split(self.znodes.parts_folder(task.caller), task.group, payload)
+        return await payload_chunks.split(self.znodes.parts_path(task.caller), task.group, payload)
 
     async def withdraw_tasks(self, caller: str, job: int | None = None) -> list[Task]:
         """Withdraw the unclaimed tasks of a caller, or of one of its jobs. Return those withdrawn."""
@@ -175,8 +175,8 @@ class PoolCore(JoinableCore):
             paths = [f"{self.znodes.items}/{segment}/{name}" for name in names]
             for start in range(0, len(paths), OUT_AT_ONCE):
                 withdrawn += await self._take_out(paths[start : start + OUT_AT_ONCE])
-        for task in withdrawn if job is not None else ():  # otherwise they are deleted with the caller's folder
-            await payload_chunks.delete_groups(self.znodes.parts_folder(caller), task.group + ".")
+        for task in withdrawn if job is not None else ():  # otherwise they are deleted with the caller's znode
+            await payload_chunks.delete_groups(self.znodes.parts_path(caller), task.group + ".")
         return withdrawn
 
     async def _take_out(self, paths: Sequence[str]) -> list[Task]:
@@ -211,7 +211,7 @@ class PoolCore(JoinableCore):
         """Return the payload of a task. Raises NoNodeError if the task has ended already, and
         CorruptNodeError.
         """
-        return await payload_chunks.join(self.znodes.parts_folder(task_of(delivery.path).caller), delivery.payload)
+        return await payload_chunks.join(self.znodes.parts_path(task_of(delivery.path).caller), delivery.payload)
 
     async def is_there(self, caller: str) -> bool:
         """Return whether the caller still waits for answers."""
@@ -222,12 +222,12 @@ class PoolCore(JoinableCore):
         if kind != DONE or not payload_chunks.is_large(payload):
             return TaskCompletion(self, delivery, kind, payload if kind != DONE else payload_chunks.unsplit(payload))
         task, deliveries = task_of(delivery.path), delivery.label.deliveries
-        folder, group = self.znodes.parts_folder(task.caller), f"a{task.job}.{task.part}."
+        parts_path, group = self.znodes.parts_path(task.caller), f"a{task.job}.{task.part}."
         try:
             if deliveries > 1:  # parts of a worker that exited before it could put its answer
-                await payload_chunks.delete_groups(folder, group)
+                await payload_chunks.delete_groups(parts_path, group)
             return TaskCompletion(
-                self, delivery, kind, await payload_chunks.split(folder, f"{group}{deliveries}", payload)
+                self, delivery, kind, await payload_chunks.split(parts_path, f"{group}{deliveries}", payload)
             )
         except NoNodeError:
             return TaskCompletion(self, delivery, kind, b"=")  # the caller was removed
@@ -258,7 +258,7 @@ class PoolCore(JoinableCore):
         """Answer a task that was delivered too often; only delete it if its caller was removed."""
         task = task_of(item.path)
         answer = Create(self.znodes.answer(task, WORN), json.dumps(deliveries).encode())
-        used = [Delete(path) for path in _parts_of_task(self.znodes.parts_folder(task.caller), item.payload)]
+        used = [Delete(path) for path in _parts_of_task(self.znodes.parts_path(task.caller), item.payload)]
         ended = (Delete(item.path, version), *claim, SetData(self.znodes.dones), *used)
         if await self._commit_mine(*ended, answer) is not None:
             return True

@@ -29,24 +29,24 @@ class TakeSource(Protocol[Taken]):
     def poll_interval(self) -> float | None:
         """Seconds after which to look again without a change; None for never."""
 
-    def attempt(self) -> Awaitable[Taken | None]:
+    def try_take(self) -> Awaitable[Taken | None]:
         """Take and return the next item; None if there is none."""
 
-    def arm(self, watch: Watch) -> Awaitable[bool]:
-        """Arm ``watch`` on all that may add an item. Return whether there was none."""
+    def set_watch(self, watch: Watch) -> Awaitable[bool]:
+        """Set ``watch`` on all that may add an item. Return whether there was none."""
 
 
 class LocalTurnQueue:
     """FIFO turns of the waiting threads of one process, one of which is in the distributed queue."""
 
     def __init__(self) -> None:
-        self.taken = False
+        self.is_held = False
         self.waiting: deque[Signal] = deque()
 
     async def wait(self) -> bool:
         """Wait for this thread's turn. Return False at the deadline."""
-        if not self.taken:
-            self.taken = True
+        if not self.is_held:
+            self.is_held = True
             return True
         turn = Signal()
         self.waiting.append(turn)
@@ -67,7 +67,7 @@ class LocalTurnQueue:
             # the waiter removes itself when it wakes, so that an interrupt here loses no waiter
             turn.fire()
         else:
-            self.taken = False
+            self.is_held = False
 
 
 async def take(
@@ -75,7 +75,7 @@ async def take(
 ) -> Taken | None:
     """Take the next item; return None if there is none, without ``blocking`` or at the deadline."""
     try:
-        taken = await source.attempt()
+        taken = await source.try_take()
         if taken is not None or not blocking or not await turns.wait():
             return taken
         try:
@@ -91,32 +91,32 @@ async def take(
 
 
 async def _take_in_turn(source: TakeSource[Taken], directory: str, contender_data: bytes) -> Taken | None:
-    while (taken := await source.attempt()) is None:
-        place, (listing,) = await enqueue(directory, LOCK, contender_data, Children(directory))
-        done = Signal()
+    while (taken := await source.try_take()) is None:
+        entry, (listing,) = await enqueue(directory, LOCK, contender_data, Children(directory))
+        finished = Signal()
         try:
-            await Background(_leave_when(done, place))
-            state = await wait_for_turn(place, listing)
+            await Background(_delete_when(finished, entry))
+            state = await wait_for_turn(entry, listing)
             if state is QueueState.HELD:
-                taken = await _first(source, place)
+                taken = await _wait_as_first(source, entry)
         except SessionLostError:
             continue
         finally:
-            done.fire()
+            finished.fire()
         if taken is not None or state is not QueueState.GONE:
             return taken
     return taken
 
 
-async def _leave_when(finished: Signal, place: QueueEntry) -> None:
-    """Delete ``place`` when ``finished`` fires. Started before anything is taken, because nothing may
+async def _delete_when(finished: Signal, entry: QueueEntry) -> None:
+    """Delete ``entry`` when ``finished`` fires. Started before anything is taken, because nothing may
     be awaited afterwards.
     """
     await Wait(finished)
-    await delete_until_session_ends(place.path, place.session_id)
+    await delete_until_session_ends(entry.path, entry.session_id)
 
 
-async def _first(source: TakeSource[Taken], place: QueueEntry) -> Taken | None:
+async def _wait_as_first(source: TakeSource[Taken], entry: QueueEntry) -> Taken | None:
     """Wait, as the first in the queue, for an item. Return None at the deadline.
 
     Raises SessionLostError if the entry has ended with its session, so that another waiter is the
@@ -124,11 +124,11 @@ async def _first(source: TakeSource[Taken], place: QueueEntry) -> Taken | None:
     """
     while True:
         watch = Watch()
-        nothing = await source.arm(watch)
-        # a watch armed in a new session would wake a waiter that is no longer in the queue
-        await check_session(place)
-        if nothing and await Wait(watch, limit=source.poll_interval) is WakeReason.DEADLINE:
+        is_empty = await source.set_watch(watch)
+        # a watch set in a new session would wake a waiter that is no longer in the queue
+        await check_session(entry)
+        if is_empty and await Wait(watch, limit=source.poll_interval) is WakeReason.DEADLINE:
             return None
-        taken = await source.attempt()
+        taken = await source.try_take()
         if taken is not None:
             return taken

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 from distsync._protocols.queues.claim_layout import ClaimQueueLayout, ItemHeader
 from distsync._protocols.queues.segments import Segments
 from distsync._protocols.retries import INTERRUPTED, read_all
-from distsync._protocols.semaphores.capacity_wait import QueueSnapshot, admit
+from distsync._protocols.semaphores.capacity_wait import QueueSnapshot, wait_for_admission
 from distsync._protocols.steps import Background, Children, Connected, GetData, Listing, Node, SetData, Watch
 from distsync._protocols.wait_queue import in_order
 from distsync.errors import BadVersionError, DeadlineError, Full, NoNodeError, OutcomeUnknownError, ShutDown
@@ -64,7 +64,7 @@ class PendingPut:
         self.poll_interval = 60.0
         self.path = path
 
-    async def wait_inside(self, answers: tuple[Any, ...], blocking: bool) -> None:
+    async def wait_inside(self, replies: tuple[Any, ...], blocking: bool) -> None:
         """Wait until the item is within the bound.
 
         Raises Full and ShutDown after removing the item, and OutcomeUnknownError if there was no
@@ -72,11 +72,11 @@ class PendingPut:
         """
         try:
             self.poll_interval = (await Connected()).timeout_ms / 2000
-            view = self._first_view(answers) or await self.read()
+            view = self._first_view(replies) or await self.read()
             if not blocking and view.ahead is not None and len(view.ahead) >= self.maxsize:
                 inside: bool | None = False
             else:
-                inside = await admit(self, view)
+                inside = await wait_for_admission(self, view)
         except DeadlineError:
             inside = False
         except ShutDown:
@@ -113,9 +113,9 @@ class PendingPut:
         if self.path is not None:
             await self.withdraw(self.path)
 
-    def _first_view(self, answers: tuple[Any, ...]) -> QueueSnapshot | None:
+    def _first_view(self, replies: tuple[Any, ...]) -> QueueSnapshot | None:
         """Return the snapshot from the reads sent with the item, if there is only one segment."""
-        segments, listing = answers
+        segments, listing = replies
         if not isinstance(segments, Listing) or not isinstance(listing, Listing) or len(segments.names) != 1:
             return None
         return self._view([(self.segment, listing)])
@@ -131,20 +131,20 @@ class PendingPut:
         return QueueSnapshot(None, self.maxsize)
 
     async def read(self) -> QueueSnapshot:
-        return await self._see(None)
+        return await self._read_view(None)
 
     async def watch(self, view: QueueSnapshot, watch: Watch) -> QueueSnapshot:
-        return await self._see(watch)
+        return await self._read_view(watch)
 
-    async def _see(self, watch: Watch | None) -> QueueSnapshot:
+    async def _read_view(self, watch: Watch | None) -> QueueSnapshot:
         self.poll_interval = (await Connected()).timeout_ms / 2000
         while True:
             segments = await self.core.segments_up_to(self.segment)
             # read last: an immediate shutdown removes items after it has set the state
             state_too = GetData(self.core.znodes.state, watch)
             *listed, state = await read_all(*(Children(segment, watch) for segment in segments), state_too)
-            present = [(segment, answer) for segment, answer in zip(segments, listed, strict=True)]
-            if not any(isinstance(answer, NoNodeError) for _, answer in present):
+            present = [(segment, reply) for segment, reply in zip(segments, listed, strict=True)]
+            if not any(isinstance(reply, NoNodeError) for _, reply in present):
                 return open_only(self._view(present), state)
 
     async def check_session(self) -> None:
@@ -166,23 +166,23 @@ class PendingClaimPut(PendingPut):
 
     core: BoundedClaimQueue
 
-    def _first_view(self, answers: tuple[Any, ...]) -> QueueSnapshot | None:
-        segments, listing, claims = answers
-        if any(not isinstance(answer, Listing) for answer in answers) or len(segments.names) != 1:
+    def _first_view(self, replies: tuple[Any, ...]) -> QueueSnapshot | None:
+        segments, listing, claims = replies
+        if any(not isinstance(reply, Listing) for reply in replies) or len(segments.names) != 1:
             return None
         return self._view([(self.segment, self._unclaimed(self.segment, listing, claims))])
 
     async def withdraw(self, path: str) -> bool:
         return await self.core.retract_unclaimed(path, ItemHeader.split(self.data)[0])
 
-    async def _see(self, watch: Watch | None) -> QueueSnapshot:
+    async def _read_view(self, watch: Watch | None) -> QueueSnapshot:
         znodes = self.core.znodes
         self.poll_interval = (await Connected()).timeout_ms / 2000
         while True:
             segments = await self.core.segments_up_to(self.segment)
             extra = (Children(znodes.claims, watch), GetData(znodes.state, watch))
             *listed, claims, state = await read_all(*(Children(segment, watch) for segment in segments), *extra)
-            if isinstance(claims, NoNodeError) or any(isinstance(answer, NoNodeError) for answer in listed):
+            if isinstance(claims, NoNodeError) or any(isinstance(reply, NoNodeError) for reply in listed):
                 if not segments:
                     return open_only(self._view([]), state)
                 continue
@@ -190,8 +190,8 @@ class PendingClaimPut(PendingPut):
             return open_only(self._view(unclaimed), state)
 
     def _unclaimed(self, segment: str, listing: Listing, claims: Listing) -> Listing:
-        taken, folder = set(claims.names), segment.rpartition("/")[2]
-        return listing._replace(names=tuple(name for name in listing.names if f"{folder}~{name}" not in taken))
+        taken, segment_name = set(claims.names), segment.rpartition("/")[2]
+        return listing._replace(names=tuple(name for name in listing.names if f"{segment_name}~{name}" not in taken))
 
     async def mark_admitted(self) -> None:
         assert self.path is not None

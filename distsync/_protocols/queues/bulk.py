@@ -13,12 +13,12 @@ from distsync._protocols.queues.blocking_get import take
 from distsync._protocols.queues.fifo import QueueCore
 from distsync._protocols.queues.segments import BATCH, batches
 from distsync._protocols.retries import read, read_all
-from distsync._protocols.steps import Delete, GetData, GetEach, Guid, Node, SetData, Watch
+from distsync._protocols.steps import Delete, GetData, Guid, MultiRead, Node, SetData, Watch
 from distsync.errors import DeadlineError, Full, NoNodeError, RequestError
 
 #: Maximum expected bytes of a reply with several items, because ZooKeeper builds the reply in
 #: memory.
-ANSWER_BYTES = 1 << 20
+MAX_REPLY_BYTES = 1 << 20
 
 #: Transactions that a feeder sends ahead: enough for the server to have the next one when one is
 #: done.
@@ -94,11 +94,11 @@ class BatchGet:
         self.max_items = min(max_items, BATCH)
         self.maxsize = maxsize
 
-    async def attempt(self) -> list[bytes] | None:
+    async def try_take(self) -> list[bytes] | None:
         """Take the next items that are available; return None if there are none."""
         core, most = self.core, self.max_items
         while True:
-            path = await core.next_or_shutdown(self.maxsize)
+            path = await core.next_path_or_shutdown(self.maxsize)
             if path is None:
                 return None
             paths = [path]
@@ -110,8 +110,8 @@ class BatchGet:
                 return got
             most = max(1, most // 2)  # contention: try fewer at once
 
-    def arm(self, watch: Watch) -> Awaitable[bool]:
-        return self.core.arm(watch)
+    def set_watch(self, watch: Watch) -> Awaitable[bool]:
+        return self.core.set_watch(watch)
 
 
 async def get_many(
@@ -128,9 +128,9 @@ async def take_batch(core: QueueCore, paths: list[str]) -> list[bytes]:
     taken = False
     items: dict[str, bytes] = {}
     try:
-        unknown = [path for path in paths if path not in core.known]
+        unknown = [path for path in paths if path not in core.prefetched]
         nodes = dict(zip(unknown, await read_items(core, unknown), strict=True)) if unknown else {}
-        found = {path: core.known.pop(path, None) for path in paths}
+        found = {path: core.prefetched.pop(path, None) for path in paths}
         found.update({path: node.data for path, node in nodes.items() if isinstance(node, Node)})
         items = {path: data for path, data in found.items() if data is not None}
         if not items:
@@ -153,17 +153,21 @@ async def take_batch(core: QueueCore, paths: list[str]) -> list[bytes]:
 async def read_items(core: QueueCore, paths: Sequence[str]) -> Sequence[Any]:
     """Return the items' nodes, with NoNodeError in place of a deleted one.
 
-    Reads all with one request if, judging by the last batch, the reply is at most ANSWER_BYTES;
+    Reads all with one request if, judging by the last batch, the reply is at most MAX_REPLY_BYTES;
     otherwise each with its own.
     """
     nodes: Sequence[Any] = ()
-    if core.may_read_each and core.largest is not None and 1 < len(paths) <= ANSWER_BYTES // max(1, core.largest):
+    if (
+        core.may_use_multi_read
+        and core.largest is not None
+        and 1 < len(paths) <= MAX_REPLY_BYTES // max(1, core.largest)
+    ):
         try:
-            each: tuple[Any, ...] = await read(GetEach(tuple(paths)))
+            each: tuple[Any, ...] = await read(MultiRead(tuple(paths)))
             nodes = each
         # the server does not support the request and closes the connection: do not send it again
         except RequestError:
-            core.may_read_each = False
+            core.may_use_multi_read = False
     if not nodes or not all(isinstance(node, (Node, NoNodeError)) for node in nodes):
         nodes = await read_all(*map(GetData, paths))
     core.largest = max((len(node.data) for node in nodes if isinstance(node, Node)), default=None)

@@ -3,7 +3,7 @@
 Source: recipes.txt, "Queues"; claims, delays and keys are ours.
 
 Znodes, in addition to those of segments.py:
-  ``<path>/claims/<folder>~<item>``           ephemeral znode of the worker that has claimed the item
+  ``<path>/claims/<parent>~<item>``           ephemeral znode of the worker that has claimed the item
   ``<path>/delayed/d_<due>_<guid>-<number>``  an item available from ``due`` on (ms, server time)
   ``<path>/keys/<hash>``                      the key of an unfinished item
   ``<path>/clock``                            written to read the servers' time
@@ -82,22 +82,22 @@ class ClaimQueueLayout(Segments):
         self.clock = f"{path}/clock"
 
     @property
-    def folders(self) -> tuple[str, ...]:
-        return *super().folders, self.claims, self.delayed, self.keys, self.clock
+    def parents(self) -> tuple[str, ...]:
+        return *super().parents, self.claims, self.delayed, self.keys, self.clock
 
     def claim(self, path: str) -> str:
         """Return the path of the claim on the item at ``path``."""
-        folder, name = path.split("/")[-2:]
-        return f"{self.claims}/{folder}~{name}"
+        parent, name = path.split("/")[-2:]
+        return f"{self.claims}/{parent}~{name}"
 
     def key(self, key: str) -> str:
         """Return the path of the znode of a key, which may be any text."""
         return f"{self.keys}/{hashlib.sha256(key.encode('utf-8', 'surrogatepass')).hexdigest()[:40]}"
 
-    def free(self, folder: str, names: Iterable[str], claims: set[str]) -> list[str]:
+    def free(self, parent: str, names: Iterable[str], claims: set[str]) -> list[str]:
         """Return the paths of the unclaimed items of ``names``."""
-        last = folder.rpartition("/")[2]
-        return [f"{folder}/{name}" for name in names if f"{last}~{name}" not in claims]
+        parent_name = parent.rpartition("/")[2]
+        return [f"{parent}/{name}" for name in names if f"{parent_name}~{name}" not in claims]
 
     async def size(self) -> int:
         """Return the number of unclaimed items, delayed ones included."""

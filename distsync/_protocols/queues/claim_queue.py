@@ -38,8 +38,8 @@ from distsync._protocols.steps import (
     Guid,
     Hold,
     Node,
-    Proven,
     Request,
+    SessionAlive,
     SetData,
     Wait,
     Watch,
@@ -73,13 +73,13 @@ class JoinableCore(AckQueue):
         #: Items claimed ahead of a request for them, in order.
         self.ahead: deque[ClaimedItem] = deque()
         #: The watch of the thread that waits for items, if any.
-        self.sleeper: Watch | None = None
+        self.waiting_watch: Watch | None = None
         #: Time at which the first delayed item becomes available (ms, server time); None if there
         #: is none.
-        self.soonest: int | None = None
-        #: The same, as of the moment when the waiting thread armed its watches; other threads
-        #: update ``soonest``.
-        self.armed: int | None = None
+        self.next_due: int | None = None
+        #: The same, as of the moment when the waiting thread set its watches; other threads
+        #: update ``next_due``.
+        self.watched_due: int | None = None
         #: Deliveries that the threads of this process have got, in order.
         self.open: list[Any] = []
 
@@ -136,7 +136,7 @@ class JoinableCore(AckQueue):
             raise Full from None
         if maxsize > 0:
             path = self._path_in(outcome, 1)
-            await PendingClaimPut(self, segment, item, path, data, maxsize).wait_inside(outcome.answers, blocking)
+            await PendingClaimPut(self, segment, item, path, data, maxsize).wait_inside(outcome.replies, blocking)
 
     def listings(self, segment: str) -> tuple[Request[Any], ...]:
         return *super().listings(segment), Children(self.znodes.claims)
@@ -212,8 +212,8 @@ class JoinableCore(AckQueue):
             try:
                 self.ahead.extend(rest)
                 del claimed[max_items:]
-                if self.sleeper is not None:
-                    self.sleeper.fire()
+                if self.waiting_watch is not None:
+                    self.waiting_watch.fire()
             except BaseException:
                 self.ahead = deque(each for each in self.ahead if each not in claimed)
                 raise
@@ -222,7 +222,7 @@ class JoinableCore(AckQueue):
         """Return whether there is an item claimed ahead that is provably ours."""
         while self.ahead:
             first = self.ahead[0]
-            ours = not first.loss.fired and await Proven(first.session_id)
+            ours = not first.loss.fired and await SessionAlive(first.session_id)
             if self.ahead and self.ahead[0] is first:
                 if ours:
                     return True
@@ -259,7 +259,7 @@ class JoinableCore(AckQueue):
                     raise
 
     async def look(self, watch: Watch | None = None) -> list[str]:
-        """Return the available items of the first folder that has any, in order. Arm ``watch`` on all
+        """Return the available items of the first parent that has any, in order. Set ``watch`` on all
         that may add one.
         """
         znodes = self.znodes
@@ -267,15 +267,15 @@ class JoinableCore(AckQueue):
             head = self.head or znodes.segment(0)
             reads = (Children(znodes.claims, watch), Children(znodes.delayed, watch), Children(znodes.items, watch))
             claims, delayed, items, first = await read_all(*reads, Children(head, watch))
-            if any(isinstance(answer, NoNodeError) for answer in (claims, delayed, items)):
+            if any(isinstance(reply, NoNodeError) for reply in (claims, delayed, items)):
                 await znodes.make()
                 continue
             taken = set(claims.names)
             waiting = znodes.free(znodes.delayed, by_due_time(delayed.names), taken)
             due = [path for path in waiting if due_time(path) <= self.time]
-            self.soonest = due_time(waiting[0]) if waiting else None
+            self.next_due = due_time(waiting[0]) if waiting else None
             if watch is not None:
-                self.armed = self.soonest
+                self.watched_due = self.next_due
             segments = [f"{znodes.items}/{name}" for name in sorted(items.names)]
             found = due or await self._look_in(segments, {head: first}, taken, watch)
             if found is not None:
@@ -319,7 +319,7 @@ class JoinableCore(AckQueue):
         while not await self._has_ahead():
             paths = await self.look()
             if not paths:
-                if self.soonest is not None and self.soonest <= await self.now():
+                if self.next_due is not None and self.next_due <= await self.now():
                     continue
                 if await self.is_over():
                     raise ShutDown
@@ -388,15 +388,15 @@ class JoinableCore(AckQueue):
         for each in claims if done else ():
             await self.give_back(each)
 
-    async def arm(self, watch: Watch) -> bool:
-        self.sleeper = watch
+    async def set_watch(self, watch: Watch) -> bool:
+        self.waiting_watch = watch
         paths = await self.look(watch)
         state = await read_all(GetData(self.znodes.state, watch))
         if paths or self.ahead or isinstance(state[0], NoNodeError) or await self.is_over():
             return False
         self.poll_interval = None
-        if self.armed is not None:
-            self.poll_interval = max(0, self.armed - await self.now()) / 1000
+        if self.watched_due is not None:
+            self.poll_interval = max(0, self.watched_due - await self.now()) / 1000
         return self.poll_interval != 0
 
     # Ending
@@ -473,8 +473,8 @@ class ClaimAttempt:
     def poll_interval(self) -> float | None:
         return self.core.poll_interval
 
-    def attempt(self) -> Awaitable[list[ClaimedItem] | None]:
+    def try_take(self) -> Awaitable[list[ClaimedItem] | None]:
         return self.core.attempt_claim(self.contender_data, self.max_items, self.max_deliveries, self.only_undelivered)
 
-    def arm(self, watch: Watch) -> Awaitable[bool]:
-        return self.core.arm(watch)
+    def set_watch(self, watch: Watch) -> Awaitable[bool]:
+        return self.core.set_watch(watch)

@@ -60,11 +60,11 @@ class QueueCore:
         self.turns = LocalTurnQueue()
         self.head: str | None = None
         self.names: deque[str] = deque()
-        self.known: dict[str, bytes] = {}
+        self.prefetched: dict[str, bytes] = {}
         #: Size in bytes of the largest item of the last batch; None if unknown.
         self.largest: int | None = None
         #: Whether the server may support MultiRead, which ZooKeeper has since 3.6.
-        self.may_read_each = True
+        self.may_use_multi_read = True
         self.outstanding = 0
         self.got = 0
         self.puts: GroupCommitter[tuple[str, bytes], None] = GroupCommitter(self._put_together, self._first_batch)
@@ -78,7 +78,7 @@ class QueueCore:
 
         The number of unfinished items is not considered: it only saves requests.
         """
-        return not self.turns.taken and self.puts.idle and self.dones.idle
+        return not self.turns.is_held and self.puts.idle and self.dones.idle
 
     @property
     def segment_size(self) -> int:
@@ -108,7 +108,7 @@ class QueueCore:
             raise Full from None
         path = self._path_in(outcome, 1)
         if maxsize > 0:
-            await PendingPut(self, segment, item, path, data, maxsize).wait_inside(outcome.answers, blocking)
+            await PendingPut(self, segment, item, path, data, maxsize).wait_inside(outcome.replies, blocking)
 
     async def _put_together(self, items: Sequence[tuple[str, bytes]], still_needed: StillNeeded) -> Sequence[None]:
         await self.append(items, still_needed=still_needed)
@@ -200,9 +200,9 @@ class QueueCore:
         """
         return await take(GetAttempt(self, maxsize), self.turns, self.getters, contender_data, blocking)
 
-    async def attempt(self, maxsize: int) -> bytes | None:
+    async def try_take(self, maxsize: int) -> bytes | None:
         while True:
-            path = await self.next_or_shutdown(maxsize)
+            path = await self.next_path_or_shutdown(maxsize)
             if path is None:
                 return None
             data = await self._take(path)
@@ -210,21 +210,21 @@ class QueueCore:
                 self.outstanding += 1
                 return data
 
-    async def next_or_shutdown(self, maxsize: int) -> str | None:
-        """Return the path of the next item, as `next` does.
+    async def next_path_or_shutdown(self, maxsize: int) -> str | None:
+        """Return the path of the next item, as `next_path` does.
 
         Raises ShutDown if the queue is shut down and empty. It lists once more after it has seen
         the shutdown, because an item put before the shutdown may have arrived after the first
         listing.
         """
-        path = await self.next(maxsize)
+        path = await self.next_path(maxsize)
         if path is None and await self.is_shutdown():
-            path = await self.next(maxsize)
+            path = await self.next_path(maxsize)
             if path is None:
                 raise ShutDown
         return path
 
-    async def next(self, maxsize: int) -> str | None:
+    async def next_path(self, maxsize: int) -> str | None:
         """Return the path of the next item, and never the same one to two threads of this process."""
         if self.names or await self._refresh():
             return f"{self.head}/{self.names.popleft()}"
@@ -259,7 +259,7 @@ class QueueCore:
             return False
         if not self.names:
             self.head = segment
-            self.known.clear()
+            self.prefetched.clear()
             self.names = deque(item.name for item in in_order(listing.names))
         return listing.stat.version == 0
 
@@ -267,7 +267,7 @@ class QueueCore:
         """Remove the item and return its data; None if another process has taken it."""
         taken = False
         try:
-            data = self.known.pop(path, None)
+            data = self.prefetched.pop(path, None)
             if data is None:
                 data = (await read(GetData(path))).data
             following = f"{self.head}/{self.names[0]}" if self.names else None
@@ -289,8 +289,8 @@ class QueueCore:
         finally:
             if not taken:
                 self.names.clear()
-        if following and isinstance(outcome.answers[0], Node) and following.rpartition("/")[2] in self.names:
-            self.known[following] = outcome.answers[0].data
+        if following and isinstance(outcome.replies[0], Node) and following.rpartition("/")[2] in self.names:
+            self.prefetched[following] = outcome.replies[0].data
         return data
 
     async def _restore(self, path: str, data: bytes, committed: bool | None) -> None:
@@ -309,13 +309,13 @@ class QueueCore:
                     continue
                 path = f"{(await znodes.present())[0]}/{before_all(path.rpartition('/')[2])}"
 
-    async def arm(self, watch: Watch) -> bool:
+    async def set_watch(self, watch: Watch) -> bool:
         segment, *others = await self.znodes.present()
         if others:  # a watch sees only the last segment
             return False
         reads = (Children(segment, watch), GetData(segment, watch), GetData(self.znodes.state, watch))
         listing, node, state = await read_all(*reads)
-        if any(isinstance(answer, NoNodeError) for answer in (listing, node, state)):
+        if any(isinstance(reply, NoNodeError) for reply in (listing, node, state)):
             return False
         return not (listing.names or (self.segmented and node.stat.version) or state.stat.version)
 
@@ -352,11 +352,11 @@ class QueueCore:
         try:
             if outcome.results is not None and sequence_distance(outcome.results[-1].version, self.got) <= 0:
                 return [True] * number
-            over = await self._reconcile_done(number)
+            surplus = await self._reconcile_done(number)
         except BaseException:
             await Background(self._reconcile_done(number))
             raise
-        return [True] * (number - over) + [False] * over
+        return [True] * (number - surplus) + [False] * surplus
 
     async def _reconcile_done_if(self, number: int, committed: bool | None) -> None:
         if committed:
@@ -373,8 +373,8 @@ class QueueCore:
         znodes = self.znodes
         while True:
             puts, hundreds, dones = await read_all(*znodes.put_counters, Exists(znodes.dones))
-            over = min(max_items, max(0, -znodes.backlog(puts, hundreds, dones)))
-            if not over:
+            surplus = min(max_items, max(0, -znodes.backlog(puts, hundreds, dones)))
+            if not surplus:
                 return 0
             as_read: tuple[Operation, ...] = (Check(znodes.dones, dones.version), Check(znodes.puts, puts.version))
             if hundreds is None:
@@ -382,8 +382,8 @@ class QueueCore:
             else:
                 as_read += (Check(znodes.hundreds, hundreds.version),)
             try:
-                await self.receipts.commit(*as_read, *(SetData(znodes.puts), SetData(znodes.gets)) * over)
-                return over
+                await self.receipts.commit(*as_read, *(SetData(znodes.puts), SetData(znodes.gets)) * surplus)
+                return surplus
             except (BadVersionError, NodeExistsError):
                 continue
 
@@ -420,7 +420,7 @@ class QueueCore:
             if inside == 0 and maxsize > 0:
                 await self._let_blocked_leave()
             inside -= 1
-            path = await self.next(maxsize)
+            path = await self.next_path(maxsize)
             if path is None:
                 return
             await self._take(path, SetData(self.znodes.dones))
@@ -452,8 +452,8 @@ class GetAttempt:
         self.core = core
         self.maxsize = maxsize
 
-    def attempt(self) -> Awaitable[bytes | None]:
-        return self.core.attempt(self.maxsize)
+    def try_take(self) -> Awaitable[bytes | None]:
+        return self.core.try_take(self.maxsize)
 
-    def arm(self, watch: Watch) -> Awaitable[bool]:
-        return self.core.arm(watch)
+    def set_watch(self, watch: Watch) -> Awaitable[bool]:
+        return self.core.set_watch(watch)

@@ -56,7 +56,7 @@ class OrderedCore(QueueCore):
         super().__init__(path, receipts)
         self.taking: set[str] = set()
 
-    async def next(self, maxsize: int) -> str | None:
+    async def next_path(self, maxsize: int) -> str | None:
         while True:
             segment = self.znodes.segment(0)
             try:

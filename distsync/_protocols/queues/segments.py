@@ -64,7 +64,7 @@ class Segments:
         return self.state, self.puts, self.gets, self.dones
 
     @property
-    def folders(self) -> tuple[str, ...]:
+    def parents(self) -> tuple[str, ...]:
         """Znodes that are empty in an empty queue."""
         return (self.items,)
 
@@ -72,10 +72,10 @@ class Segments:
         """Create all znodes of an empty queue, in one transaction, so that no first segment is created
         twice.
 
-        Folders that were deleted are created again. Raises CorruptNodeError if a counter was
+        Parents that were deleted are created again. Raises CorruptNodeError if a counter was
         deleted.
         """
-        nodes = *self.counters, *self.folders, self.segment(0)
+        nodes = *self.counters, *self.parents, self.segment(0)
         while True:
             await ensure(self.path)
             try:
@@ -90,10 +90,10 @@ class Segments:
                 await Connected()
 
     async def _is_whole(self) -> bool:
-        """Create missing folders again. Return False if other clients are creating or deleting the
+        """Create missing parents again. Return False if other clients are creating or deleting the
         queue.
         """
-        nodes = (*self.counters, *self.folders)
+        nodes = (*self.counters, *self.parents)
         found = dict(zip(nodes, await read_all(*map(Exists, nodes)), strict=True))
         missing = [path for path in nodes if found[path] is None]
         gone = [path for path in missing if path in self.counters]

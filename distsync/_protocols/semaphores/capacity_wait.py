@@ -26,7 +26,7 @@ class QueueSnapshot(NamedTuple):
 
 
 class CapacityQueue(Protocol):
-    """The queue, as admit() needs it."""
+    """The queue, as wait_for_admission() needs it."""
 
     #: Seconds after which the queue is read again if no watch fires.
     poll_interval: float
@@ -47,7 +47,7 @@ class CapacityQueue(Protocol):
         """Mark our contender as admitted."""
 
 
-async def admit(queue: CapacityQueue, view: QueueSnapshot) -> bool | None:
+async def wait_for_admission(queue: CapacityQueue, view: QueueSnapshot) -> bool | None:
     """Wait to be admitted.
 
     Return True then, False at the deadline, None if our znode is missing.
@@ -58,12 +58,12 @@ async def admit(queue: CapacityQueue, view: QueueSnapshot) -> bool | None:
         watch, last = Watch(), view.ahead[-1:]
         first = len(view.ahead) == view.limit
         if not first:
-            waits = await _waits(queue, last[0], watch)
-            if waits is None:
+            is_waiting = await _is_waiting(queue, last[0], watch)
+            if is_waiting is None:
                 view = await queue.read()
                 continue
             await queue.check_session()
-            first = not waits
+            first = not is_waiting
         if first:
             view = await queue.watch(view, watch)
             if view.ahead is None or len(view.ahead) < view.limit or view.ahead[-1:] != last:
@@ -78,7 +78,7 @@ async def admit(queue: CapacityQueue, view: QueueSnapshot) -> bool | None:
     return True
 
 
-async def _waits(queue: CapacityQueue, path: str, watch: Watch) -> bool | None:
+async def _is_waiting(queue: CapacityQueue, path: str, watch: Watch) -> bool | None:
     """Return whether the watched contender ``path`` still waits, or None if it may be deleted.
 
     An admitted contender may have too many ahead of it again, if some count that did not count for

@@ -34,7 +34,7 @@ class SignalCore:
     @property
     def idle(self) -> bool:
         """Whether no thread waits."""
-        return not self.turns.taken
+        return not self.turns.is_held
 
     async def acquire(
         self, contender_data: bytes, blocking: bool = True, owner: object = None, max_permits: int | None = None
@@ -45,7 +45,7 @@ class SignalCore:
         """
         return await take(self, self.turns, self.takers, contender_data, blocking) is not None
 
-    async def attempt(self) -> str | None:
+    async def try_take(self) -> str | None:
         while names := await self._names():  # if others took all of these, there may be new ones
             for name in names:
                 try:
@@ -68,7 +68,7 @@ class SignalCore:
             except NoNodeError:
                 await ensure(self.permits)
 
-    async def arm(self, watch: Watch) -> bool:
+    async def set_watch(self, watch: Watch) -> bool:
         return not await self._names(watch)
 
     async def release(

@@ -119,7 +119,7 @@ class PoolSemaphoreCore:
         except BaseException:
             await Background(delete_until_session_ends(turn.path, turn.session_id))
             if grant is not None:
-                await Background(delete_until_session_ends(grant.place.path, grant.place.session_id))
+                await Background(delete_until_session_ends(grant.entry.path, grant.entry.session_id))
             raise
         if grant is not None:
             self.grants.append(grant)
@@ -151,8 +151,8 @@ class PoolSemaphoreCore:
     async def _lease(self, turn: wait_queue.QueueEntry, contender_data: bytes, owner: object) -> Grant:
         path = f"{self.pool}/{self._name(await Guid(), turn)}"
         try:
-            place = await self._create(path, turn, contender_data)
-            return await hold(place, owner)
+            entry = await self._create(path, turn, contender_data)
+            return await hold(entry, owner)
         except BaseException:
             # A later session may have created it while the lock's znode lived on.
             await Background(delete_guaranteed(path))
@@ -241,9 +241,9 @@ class PoolSemaphoreCore:
             self.grants.remove(grant)
         try:
             await StopHolding(grant.loss)
-            return await delete_own(grant.place.path, grant.place.session_id) and not grant.loss.fired
+            return await delete_own(grant.entry.path, grant.entry.session_id) and not grant.loss.fired
         except BaseException:
-            await Background(delete_until_session_ends(grant.place.path, grant.place.session_id))
+            await Background(delete_until_session_ends(grant.entry.path, grant.entry.session_id))
             raise
 
 

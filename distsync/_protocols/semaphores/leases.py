@@ -39,7 +39,7 @@ from distsync._protocols.steps import (
     GetData,
     Listing,
     Node,
-    Proven,
+    SessionAlive,
     SetData,
     StopHolding,
     Sync,
@@ -87,7 +87,7 @@ class SemaphoreCore:
         """Whether this process holds no permit."""
         return not self.grants
 
-    async def parents(self, directory: str) -> None:
+    async def ensure_directory(self, directory: str) -> None:
         await ensure(directory, format_permits(self.initial, 0))
 
     async def acquire(
@@ -108,61 +108,61 @@ class SemaphoreCore:
         while True:
             try:
                 reads = (Children(self.path), GetData(self.path))
-                place, answers = await wait_queue.enqueue(
-                    self.path, wait_queue.LOCK, contender_data, *reads, parents=self.parents
+                entry, replies = await wait_queue.enqueue(
+                    self.path, wait_queue.LOCK, contender_data, *reads, ensure_directory=self.ensure_directory
                 )
             except DeadlineError:
                 return None
             admitted: bool | None = None
             try:
-                admitted = await self.enter(place, contender_data, answers, blocking)
+                admitted = await self.wait_for_admission(entry, contender_data, replies, blocking)
                 if admitted:
-                    return await self.granted(place, owner)
+                    return await self.hold_permit(entry, owner)
             except SessionLostError:
                 continue
             except BaseException as error:
-                await Background(self._abandon_wait(place, max_permits))
+                await Background(self._abandon_wait(entry, max_permits))
                 if isinstance(error, DeadlineError):
                     return None
                 raise
             if admitted is False:
-                await self._abandon_wait(place, max_permits)
+                await self._abandon_wait(entry, max_permits)
                 return None
 
-    async def _abandon_wait(self, place: wait_queue.QueueEntry, max_permits: int | None) -> None:
+    async def _abandon_wait(self, entry: wait_queue.QueueEntry, max_permits: int | None) -> None:
         """Delete our contender."""
         try:
             if max_permits is None:
-                await delete_own(place.path, place.session_id)
+                await delete_own(entry.path, entry.session_id)
             else:
-                await self._leave_bounded(place.path, max_permits)
+                await self._delete_bounded(entry.path, max_permits)
         except (OverReleaseError, SessionLostError):
             pass
         except (DeadlineError, OutcomeUnknownError):
-            await Background(delete_until_session_ends(place.path, place.session_id))
+            await Background(delete_until_session_ends(entry.path, entry.session_id))
 
-    async def enter(
-        self, place: wait_queue.QueueEntry, contender_data: bytes, answers: tuple[Any, ...], blocking: bool
+    async def wait_for_admission(
+        self, entry: wait_queue.QueueEntry, contender_data: bytes, replies: tuple[Any, ...], blocking: bool
     ) -> bool | None:
         """Wait until our contender is admitted.
 
         Return True if it was, and our session is proven alive. Return False at the deadline, or if
         ``blocking`` is False and no permit is free. Return None if our znode was deleted.
         """
-        lease = Lease(self, place, contender_data)
+        lease = Lease(self, entry, contender_data)
         lease.poll_interval = (await Connected()).timeout_ms / 2000
-        view = lease.view(answers) or await lease.read()
+        view = lease.view(replies) or await lease.read()
         while True:
             if not blocking and view.ahead is not None and len(view.ahead) >= view.limit:
                 return False
-            admitted = await capacity_wait.admit(lease, view)
-            if not admitted or await Proven(lease.place.session_id):
+            admitted = await capacity_wait.wait_for_admission(lease, view)
+            if not admitted or await SessionAlive(lease.entry.session_id):
                 return admitted
             view = await lease.read()
 
-    async def granted(self, place: wait_queue.QueueEntry, owner: object) -> Grant:
+    async def hold_permit(self, entry: wait_queue.QueueEntry, owner: object) -> Grant:
         """Hold a permit by an admitted contender."""
-        grant = await hold(place, owner)
+        grant = await hold(entry, owner)
         self.grants.append(grant)
         return grant
 
@@ -213,15 +213,15 @@ class SemaphoreCore:
                 except OverReleaseError:
                     self.grants.extendleft(reversed(mine))
                     raise
-            lost, over = [], None
+            lost, over_release = [], None
             for grant in mine:
                 try:
                     if not await self._delete_lease(grant, max_permits):
                         lost.append(grant)
                 except OverReleaseError as error:
-                    over = error
-            if over is not None:
-                raise over
+                    over_release = error
+            if over_release is not None:
+                raise over_release
         except OverReleaseError:
             raise
         except BaseException:
@@ -238,11 +238,11 @@ class SemaphoreCore:
         await self._delete_lease(grant, None)
 
     async def _delete_lease(self, grant: Grant, max_permits: int | None) -> bool:
-        path, session_id = grant.place.path, grant.place.session_id
+        path, session_id = grant.entry.path, grant.entry.session_id
         try:
             await StopHolding(grant.loss)
             existed = await (
-                delete_own(path, session_id) if max_permits is None else self._leave_bounded(path, max_permits)
+                delete_own(path, session_id) if max_permits is None else self._delete_bounded(path, max_permits)
             )
             return existed and not grant.loss.fired
         except OverReleaseError:
@@ -251,24 +251,24 @@ class SemaphoreCore:
             await Background(delete_until_session_ends(path, session_id))
             return not grant.loss.fired
         except BaseException:
-            await Background(delete_until_session_ends(grant.place.path, grant.place.session_id))
+            await Background(delete_until_session_ends(grant.entry.path, grant.entry.session_id))
             raise
 
-    async def _leave_bounded(self, path: str, max_permits: int) -> bool:
+    async def _delete_bounded(self, path: str, max_permits: int) -> bool:
         """Delete our contender like delete_own.
 
         Also remove an extra permit if too many would be free.
         """
         while True:
             try:
-                change, over = await self.release_operations(max_permits)
+                change, exceeds_max = await self.release_operations(max_permits)
                 await self.receipts.commit(change, Delete(path))
             except BadVersionError:
                 self.version = -1
                 continue
             except NoNodeError:
                 return False
-            if over:
+            if exceeds_max:
                 raise OverReleaseError("Semaphore released too many times")
             return True
 
@@ -287,36 +287,38 @@ class SemaphoreCore:
             if listing.stat.version != node.stat.version:
                 continue
             free, leases = self.limit(node), len(wait_queue.in_order(listing.names))
-            over = free - leases + 1 > max_permits and self.extra > 0
-            if over and not sync:
+            exceeds_max = free - leases + 1 > max_permits and self.extra > 0
+            if exceeds_max and not sync:
                 sync = (Sync(self.path),)  # the server may lag
                 continue
             if self.extra:
-                return SetData(self.path, format_permits(self.initial, self.extra - over), self.version), over
+                return SetData(
+                    self.path, format_permits(self.initial, self.extra - exceeds_max), self.version
+                ), exceeds_max
             break
         return Check(self.path, self.version), False
 
     async def _add(self, count: int, max_permits: int | None, returned: list[Grant]) -> None:
         """Add permits, unless too many would be free together with those that are ``returned``."""
-        returning = {grant.place.name for grant in returned}
+        returning = {grant.entry.name for grant in returned}
         sync: tuple[Sync, ...] = ()
         while True:
             *_, listing, node = await read_all(*sync, Children(self.path), GetData(self.path))
             if isinstance(node, NoNodeError) or isinstance(listing, NoNodeError):
-                await self.parents(self.path)
+                await self.ensure_directory(self.path)
                 continue
             initial, extra = parse_permits(self.path, node.data)
             holders = wait_queue.in_order(listing.names)[: initial + extra]
-            taken = [f"{self.path}/{lease.name}" for lease in holders if lease.name not in returning]
-            over = 0 if max_permits is None else max(0, initial + extra + count - max_permits)
-            if over > len(taken) and not sync:
+            held = [f"{self.path}/{lease.name}" for lease in holders if lease.name not in returning]
+            excess = 0 if max_permits is None else max(0, initial + extra + count - max_permits)
+            if excess > len(held) and not sync:
                 sync = (Sync(self.path),)  # the server may lag
                 continue
-            if over > len(taken):
+            if excess > len(held):
                 raise OverReleaseError("Semaphore released too many times")
             change = SetData(self.path, format_permits(initial, extra + count), node.stat.version)
             try:  # only if enough permits are still held
-                await self.receipts.commit(change, *map(Check, taken[len(taken) - over :]))
+                await self.receipts.commit(change, *map(Check, held[len(held) - excess :]))
                 return
             except (BadVersionError, NoNodeError):
                 continue
@@ -332,48 +334,48 @@ class SemaphoreCore:
 class Lease:
     """Contender of a semaphore, as a CapacityQueue to wait in."""
 
-    def __init__(self, core: SemaphoreCore, place: wait_queue.QueueEntry, contender_data: bytes) -> None:
+    def __init__(self, core: SemaphoreCore, entry: wait_queue.QueueEntry, contender_data: bytes) -> None:
         self.core = core
-        self.place = place
+        self.entry = entry
         self.contender_data = contender_data
         self.poll_interval = 60.0
 
-    def view(self, answers: tuple[Any, ...]) -> capacity_wait.QueueSnapshot | None:
+    def view(self, replies: tuple[Any, ...]) -> capacity_wait.QueueSnapshot | None:
         """Interpret the replies. Return None if the connection was lost."""
-        listing, node = answers
+        listing, node = replies
         if isinstance(listing, NoNodeError) or isinstance(node, NoNodeError):
             return capacity_wait.QueueSnapshot(None, 0)
-        for answer in answers:
-            if isinstance(answer, DistsyncError) and not isinstance(answer, INTERRUPTED):
-                raise answer
+        for reply in replies:
+            if isinstance(reply, DistsyncError) and not isinstance(reply, INTERRUPTED):
+                raise reply
         if not isinstance(listing, Listing) or not isinstance(node, Node):
             return None
-        ahead = wait_queue.predecessors(listing.names, self.place.name)
-        paths = None if ahead is None else tuple(f"{self.place.directory}/{contender.name}" for contender in ahead)
+        ahead = wait_queue.predecessors(listing.names, self.entry.name)
+        paths = None if ahead is None else tuple(f"{self.entry.directory}/{contender.name}" for contender in ahead)
         return capacity_wait.QueueSnapshot(paths, self.core.limit(node))
 
     async def read(self) -> capacity_wait.QueueSnapshot:
-        return await self._see(None)
+        return await self._read_view(None)
 
     async def watch(self, view: capacity_wait.QueueSnapshot, watch: Watch) -> capacity_wait.QueueSnapshot:
-        return await self._see(watch)
+        return await self._read_view(watch)
 
-    async def _see(self, watch: Watch | None) -> capacity_wait.QueueSnapshot:
+    async def _read_view(self, watch: Watch | None) -> capacity_wait.QueueSnapshot:
         self.poll_interval = (await Connected()).timeout_ms / 2000
-        path = self.place.directory
+        path = self.entry.directory
         while True:
-            view = self.view(await wait_queue.read_consistent(self.place, Children(path, watch), GetData(path, watch)))
+            view = self.view(await wait_queue.read_consistent(self.entry, Children(path, watch), GetData(path, watch)))
             if view is not None:
                 return view
 
     def check_session(self) -> Awaitable[None]:
-        return wait_queue.check_session(self.place)
+        return wait_queue.check_session(self.entry)
 
     def is_admitted(self, node: Node) -> bool:
         return node.stat.version > 0
 
     async def mark_admitted(self) -> None:
         try:
-            await SetData(self.place.path, self.contender_data)
+            await SetData(self.entry.path, self.contender_data)
         except (NoNodeError, *INTERRUPTED):
             return

@@ -75,18 +75,25 @@ def names_in(path: str, data: bytes) -> list[str]:
 
 @dataclass(frozen=True)
 class ConditionState:
-    """The waiters, the notified receivers that are gone, and those that have not confirmed yet."""
+    """Waiters of a condition, and version of its znode.
+
+    Attributes:
+        waiting: Waiters that were not notified.
+        lost_receivers: Notified waiters that have left without confirming.
+        notified: Notified waiters that have not confirmed yet.
+        version: Version of the condition's znode.
+    """
 
     waiting: list[str]
-    orphans: list[str]
-    signalled: list[str]
+    lost_receivers: list[str]
+    notified: list[str]
     version: int
 
     def data(self, chosen: list[str]) -> bytes:
-        """Return the data of the condition's znode after ``chosen`` were notified in place of the
-        orphans.
+        """Return the data of the condition's znode after ``chosen`` were notified in place of
+        the lost receivers.
         """
-        return json.dumps(self.signalled + chosen).encode()
+        return json.dumps(self.notified + chosen).encode()
 
 
 class ConditionCore:
@@ -97,15 +104,17 @@ class ConditionCore:
         self.waiters = f"{path}/waiters"
         self.receipts = receipts
 
-    async def _parents(self, directory: str) -> None:
+    async def _ensure_directory(self, directory: str) -> None:
         await ensure(self.path, b"[]")
         await ensure(directory, container=True)
 
-    async def enlist(self, contender_data: bytes, places: list[QueueEntry]) -> None:
-        """Enqueue a waiter, and append its entry to ``places``. Later notifications count it."""
-        places.append((await enqueue(self.waiters, LOCK, contender_data, parents=self._parents)).place)
+    async def enlist(self, contender_data: bytes, entries: list[QueueEntry]) -> None:
+        """Enqueue a waiter, and append its entry to ``entries``. Later notifications count it."""
+        entries.append(
+            (await enqueue(self.waiters, LOCK, contender_data, ensure_directory=self._ensure_directory)).entry
+        )
 
-    async def wait(self, place: QueueEntry) -> bool:
+    async def wait(self, entry: QueueEntry) -> bool:
         """Wait for a notification. Return False at the deadline.
 
         Also returns True if the session has ended, because a notification may have been missed: the
@@ -113,40 +122,40 @@ class ConditionCore:
         """
         try:
             while True:
-                node, watch = await self._read_state(place)
+                node, watch = await self._read_own_node(entry)
                 if node is None or node.stat.version > 0:
                     return True
                 patience = (await Connected()).timeout_ms / 2000
                 woke = await Wait(watch, limit=patience)
                 if woke is WakeReason.DEADLINE:
-                    return not await self._resign(place)
+                    return not await self._resign(entry)
                 if woke is WakeReason.LIMIT:
-                    await self._replace_lost_receivers(place)
+                    await self._replace_lost_receivers(entry)
         except SessionLostError:
             return True
         except BaseException as error:
-            await Background(self.abandon_wait(place))
+            await Background(self.abandon_wait(entry))
             if isinstance(error, DeadlineError):
                 return False
             raise
 
-    async def _read_state(self, place: QueueEntry) -> tuple[Node | None, Watch]:
+    async def _read_own_node(self, entry: QueueEntry) -> tuple[Node | None, Watch]:
         """Return our znode and a watch on it; None if it has ended with its session."""
-        while (await Connected()).session_id == place.session_id:
+        while (await Connected()).session_id == entry.session_id:
             watch = Watch()
             try:
-                return await GetData(place.path, watch), watch
+                return await GetData(entry.path, watch), watch
             except NoNodeError:
                 break
             except INTERRUPTED:
                 continue
         return None, Watch()
 
-    async def _resign(self, place: QueueEntry) -> bool:
+    async def _resign(self, entry: QueueEntry) -> bool:
         """Leave the queue. Return False if we were notified first."""
-        while (await Connected()).session_id == place.session_id:
+        while (await Connected()).session_id == entry.session_id:
             try:
-                await Delete(place.path, 0)
+                await Delete(entry.path, 0)
                 return True
             except (BadVersionError, NoNodeError):
                 return False
@@ -161,22 +170,23 @@ class ConditionCore:
         except NoNodeError:
             return 0
 
-    async def _state(self) -> ConditionState:
-        while (state := await self._seen()) is None:
-            await self._parents(self.waiters)
+    async def _read_or_create(self) -> ConditionState:
+        """Return the state; create the condition if it does not exist."""
+        while (state := await self._read_state()) is None:
+            await self._ensure_directory(self.waiters)
         return state
 
-    async def _seen(self) -> ConditionState | None:
+    async def _read_state(self) -> ConditionState | None:
         """Return the state; None if the condition does not exist."""
         listing, node = await read_all(Children(self.waiters), GetData(self.path))
         if isinstance(node, NoNodeError):
             return None
         present = [] if isinstance(listing, NoNodeError) else [waiter.name for waiter in in_order(listing.names)]
-        signalled = names_in(self.path, node.data)
+        notified = names_in(self.path, node.data)
         return ConditionState(
-            waiting=[name for name in present if name not in signalled],
-            orphans=[name for name in signalled if name not in present],
-            signalled=[name for name in signalled if name in present],
+            waiting=[name for name in present if name not in notified],
+            lost_receivers=[name for name in notified if name not in present],
+            notified=[name for name in notified if name in present],
             version=node.stat.version,
         )
 
@@ -184,10 +194,10 @@ class ConditionCore:
         """Notify the first ``count`` waiters, or all if None. Return the number notified."""
         notified, awake = 0, set[str]()
         while count is None or notified < count:
-            state = await self._state()
+            state = await self._read_or_create()
             asleep = [name for name in state.waiting if name not in awake]
             wanted = len(asleep) if count is None else count - notified
-            chosen = asleep[: min(wanted + len(state.orphans), CHUNK)]
+            chosen = asleep[: min(wanted + len(state.lost_receivers), CHUNK)]
             if not chosen:
                 break
             try:
@@ -197,7 +207,7 @@ class ConditionCore:
             except BadVersionError:
                 awake.update(await self._woken(chosen))
                 continue
-            notified += len(chosen) - len(state.orphans)
+            notified += len(chosen) - len(state.lost_receivers)
             if count is None and len(chosen) == len(asleep):
                 break  # later waiters do not hold the lock
         return notified
@@ -213,13 +223,13 @@ class ConditionCore:
         marks = [SetData(f"{self.waiters}/{name}", b"", 0) for name in chosen]
         return [SetData(self.path, state.data(chosen), state.version), *marks]
 
-    async def _replace_lost_receivers(self, place: QueueEntry) -> None:
+    async def _replace_lost_receivers(self, entry: QueueEntry) -> None:
         """Notify the first waiters in place of receivers that are gone, if we are one of these
         waiters.
         """
-        state = await self._state()
-        successors = state.waiting[: len(state.orphans)]
-        if place.name in successors:
+        state = await self._read_or_create()
+        successors = state.waiting[: len(state.lost_receivers)]
+        if entry.name in successors:
             try:
                 await self.receipts.commit(*self._mark_operations(state, successors))
             except (BadVersionError, NoNodeError):
@@ -227,16 +237,16 @@ class ConditionCore:
             except OutcomeUnknownError as unknown:
                 raise_deadline(unknown)
 
-    async def abandon_wait(self, place: QueueEntry, confirming: bool = False) -> None:
+    async def abandon_wait(self, entry: QueueEntry, confirming: bool = False) -> None:
         """Delete our znode. If we were notified, pass the notification on to the first waiter.
 
         With ``confirming``, we had a notification, which may have been removed from the list
         already.
         """
-        await delete_until_session_ends(place.path, place.session_id)
-        while (state := await self._seen()) is not None:
-            listed = place.name in state.orphans
-            successors = state.waiting[: len(state.orphans) + (confirming and not listed)]
+        await delete_until_session_ends(entry.path, entry.session_id)
+        while (state := await self._read_state()) is not None:
+            listed = entry.name in state.lost_receivers
+            successors = state.waiting[: len(state.lost_receivers) + (confirming and not listed)]
             if not successors or not (listed or confirming):  # without a waiter, the next notify uses it
                 return
             try:
@@ -245,28 +255,25 @@ class ConditionCore:
             except (BadVersionError, NoNodeError):
                 continue
 
-    async def confirm(self, place: QueueEntry) -> None:
+    async def confirm(self, entry: QueueEntry) -> None:
         """Delete our znode and its mark after the lock was re-acquired. If interrupted, pass the
         notification on.
         """
-        asked: list[None] = []
+        may_be_unlisted = False
         try:
-            await self._confirm(place, asked)
+            while (await Connected()).session_id == entry.session_id:
+                state = await self._read_or_create()
+                if entry.name not in state.notified:
+                    await delete_own(entry.path, entry.session_id)
+                    return
+                rest = [name for name in (*state.notified, *state.lost_receivers) if name != entry.name]
+                unlist = SetData(self.path, json.dumps(rest).encode(), state.version)
+                may_be_unlisted = True
+                try:
+                    await Multi((unlist, Delete(entry.path)))
+                    return
+                except (BadVersionError, NoNodeError, *INTERRUPTED):
+                    continue
         except BaseException:
-            await Background(self.abandon_wait(place, bool(asked)))
+            await Background(self.abandon_wait(entry, may_be_unlisted))
             raise
-
-    async def _confirm(self, place: QueueEntry, asked: list[None]) -> None:
-        while (await Connected()).session_id == place.session_id:
-            state = await self._state()
-            if place.name not in state.signalled:
-                await delete_own(place.path, place.session_id)
-                return
-            kept = [name for name in (*state.signalled, *state.orphans) if name != place.name]
-            try:
-                forget = SetData(self.path, json.dumps(kept).encode(), state.version)
-                asked.append(None)
-                await Multi((forget, Delete(place.path)))
-                return
-            except (BadVersionError, NoNodeError, *INTERRUPTED):
-                continue

@@ -39,7 +39,7 @@ class CounterCore:
     @property
     def idle(self) -> bool:
         """Whether no thread is changing it."""
-        return not self.turns.taken
+        return not self.turns.is_held
 
     def known_from(self, node: Node) -> Known:
         """Parse the znode. Raises CorruptNodeError."""

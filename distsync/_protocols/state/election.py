@@ -62,9 +62,9 @@ class Leading(NamedTuple):
     token: int
 
 
-def says(data: bytes, place: wait_queue.QueueEntry) -> bytes:
+def format_leader(data: bytes, entry: wait_queue.QueueEntry) -> bytes:
     """Return the data of LEADER: the candidate's data, its name and its token."""
-    return json.dumps({**json.loads(data), "candidate": place.name, "token": place.token}).encode()
+    return json.dumps({**json.loads(data), "candidate": entry.name, "token": entry.token}).encode()
 
 
 def leading(data: bytes) -> Leading:
@@ -93,7 +93,7 @@ class ElectionCore(LockCore):
         super().__init__(path, name_suffix)
         self.leader_path = f"{path}/{LEADER}"
         self.leader: WatchCache[Leading | None] = WatchCache(self.leader_path, partial(who_leads, self.leader_path))
-        self.posts: dict[Grant, Signal] = {}
+        self.terms: dict[Grant, Signal] = {}
         """The signal that ends watching LEADER, for each term."""
 
     @property
@@ -110,28 +110,28 @@ class ElectionCore(LockCore):
             grant = self.grant
             if grant is None:
                 continue
-            leader_data = says(contender_data, grant.place)
+            leader_data = format_leader(contender_data, grant.entry)
             try:
-                published = await self._publish(grant.place, leader_data)
+                published = await self._publish(grant.entry, leader_data)
             except BaseException:
                 await self._release_in_background(grant)
                 raise
             if published:
-                over = self.posts[grant] = Signal()
-                await Background(self._reign(grant, leader_data, over))
+                term_ended = self.terms[grant] = Signal()
+                await Background(self._maintain_leader_znode(grant, leader_data, term_ended))
                 return True
             await self._release_in_background(grant)
         return False
 
-    async def _publish(self, place: wait_queue.QueueEntry, leader_data: bytes) -> bool:
+    async def _publish(self, entry: wait_queue.QueueEntry, leader_data: bytes) -> bool:
         """Create LEADER, replacing that of an earlier leader in the same transaction. Return False if
         our candidate is gone.
         """
         replaces = False
         create = Create(self.leader_path, leader_data, ephemeral=True)
-        while (await Connected()).session_id == place.session_id:
+        while (await Connected()).session_id == entry.session_id:
             try:
-                await Multi((Check(place.path), *([Delete(self.leader_path)] if replaces else []), create))
+                await Multi((Check(entry.path), *([Delete(self.leader_path)] if replaces else []), create))
                 self.leader.forget()
                 return True
             except NodeExistsError:
@@ -146,51 +146,51 @@ class ElectionCore(LockCore):
                 return False
         return False
 
-    async def _reign(self, grant: Grant, leader_data: bytes, over: Signal) -> None:
+    async def _maintain_leader_znode(self, grant: Grant, leader_data: bytes, term_ended: Signal) -> None:
         """Create LEADER again if it is deleted during our term; delete it if we are deposed."""
-        if await Wait(over, grant.loss, limit=GUARD_AFTER_S) is WakeReason.LIMIT:
-            while not (over.fired or grant.loss.fired):
+        if await Wait(term_ended, grant.loss, limit=GUARD_AFTER_S) is WakeReason.LIMIT:
+            while not (term_ended.fired or grant.loss.fired):
                 watch = Watch()
                 if await read(Exists(self.leader_path, watch)) is not None:
-                    await Wait(over, grant.loss, watch)
-                elif not over.fired:
-                    published = await self._publish(grant.place, leader_data)
-                    if over.fired:
-                        await self._unname(grant.place)
+                    await Wait(term_ended, grant.loss, watch)
+                elif not term_ended.fired:
+                    published = await self._publish(grant.entry, leader_data)
+                    if term_ended.fired:
+                        await self._delete_leader_znode(grant.entry)
                     if not published:
                         break
-        if not over.fired:
-            await Wait(over, grant.loss)
-            self.posts.pop(grant, None)
-            if not over.fired:
-                await self._step_down(grant.place)
+        if not term_ended.fired:
+            await Wait(term_ended, grant.loss)
+            self.terms.pop(grant, None)
+            if not term_ended.fired:
+                await self._step_down(grant.entry)
 
     async def _delete_node(self, grant: Grant) -> bool:
         """End the term: delete LEADER and our candidate. Return False if our candidate was gone."""
         try:
-            over = self.posts.pop(grant, None)
-            if over is not None:
-                over.fire()
+            term_ended = self.terms.pop(grant, None)
+            if term_ended is not None:
+                term_ended.fire()
             await StopHolding(grant.loss)
-            return await self._step_down(grant.place)
+            return await self._step_down(grant.entry)
         except DeadlineError:
-            await Background(self._step_down(grant.place))
+            await Background(self._step_down(grant.entry))
             return True
         except BaseException:
-            await Background(self._step_down(grant.place))
+            await Background(self._step_down(grant.entry))
             raise
 
-    async def _step_down(self, place: wait_queue.QueueEntry) -> bool:
+    async def _step_down(self, entry: wait_queue.QueueEntry) -> bool:
         """Delete LEADER and then our candidate, as the mail requires; here in one transaction."""
         in_doubt, named = False, True
-        while (await Connected()).session_id == place.session_id:
+        while (await Connected()).session_id == entry.session_id:
             try:
-                await Multi((Check(place.path), *([Delete(self.leader_path)] if named else []), Delete(place.path)))
+                await Multi((Check(entry.path), *([Delete(self.leader_path)] if named else []), Delete(entry.path)))
                 self.leader.forget()
                 return True
             except NoNodeError as error:
                 if getattr(error, "index", 0) == 0:
-                    if not in_doubt or await self._is_named(place):
+                    if not in_doubt or await self._is_named(entry):
                         await Background(self._cleanup())
                     return in_doubt
                 named = False
@@ -198,22 +198,22 @@ class ElectionCore(LockCore):
                 in_doubt = True
             except SessionLostError:
                 break
-        await Background(self._unname(place))
+        await Background(self._delete_leader_znode(entry))
         return False
 
-    async def _unname(self, place: wait_queue.QueueEntry) -> None:
+    async def _delete_leader_znode(self, entry: wait_queue.QueueEntry) -> None:
         """Delete LEADER if it names our ended term.
 
         It may have been created since: while we stepped down, or in a later session, next to a
         candidate that the servers had not yet removed.
         """
-        if await self._is_named(place):
+        if await self._is_named(entry):
             await self._cleanup()
 
-    async def _is_named(self, place: wait_queue.QueueEntry) -> bool:
+    async def _is_named(self, entry: wait_queue.QueueEntry) -> bool:
         """Return whether LEADER still names this candidate."""
         _, node = await read_all(Sync(self.leader_path), GetData(self.leader_path))
-        return isinstance(node, Node) and leading(node.data).candidate == place.name
+        return isinstance(node, Node) and leading(node.data).candidate == entry.name
 
     async def _cleanup(self) -> None:
         """Delete LEADER, which may still name our deleted candidate.
@@ -221,19 +221,19 @@ class ElectionCore(LockCore):
         We enqueue again: any leader before us replaces LEADER. If none has by our turn, there is no
         leader, and we delete it.
         """
-        while (place := await wait_queue.acquire(self.path, self.name_suffix, b"{}")) is not None:
+        while (entry := await wait_queue.acquire(self.path, self.name_suffix, b"{}")) is not None:
             try:
-                if await self._replaces(place):
+                if await self._replaces(entry):
                     return
             finally:
-                await delete_until_session_ends(place.path, place.session_id)
+                await delete_until_session_ends(entry.path, entry.session_id)
 
-    async def _replaces(self, place: wait_queue.QueueEntry) -> bool:
+    async def _replaces(self, entry: wait_queue.QueueEntry) -> bool:
         """Delete LEADER at our turn. Return False if this candidate was deleted, too."""
         try:
-            while (await Connected()).session_id == place.session_id:
+            while (await Connected()).session_id == entry.session_id:
                 try:
-                    await Multi((Check(place.path), Delete(self.leader_path)))
+                    await Multi((Check(entry.path), Delete(self.leader_path)))
                     break
                 except DisconnectedError:
                     continue

@@ -31,8 +31,8 @@ class EventCore:
         self.flag: WatchCache[bool] = WatchCache(path, self._read_state)
         #: Changes requested without waiting that are not done yet, and the signal that fires when
         #: the last of them is done.
-        self.meant: list[bool] = []
-        self.last_change_done: Signal | None = None
+        self.pending_changes: list[bool] = []
+        self.changes_done: Signal | None = None
 
     async def _read_state(self, watch: Watch) -> bool:
         while True:
@@ -60,22 +60,22 @@ class EventCore:
 
     async def change_in_background(self, flag: bool) -> None:
         """Set or clear the flag after all earlier background changes: for callers that do not wait."""
-        before, mine = self.last_change_done, Signal()
+        before, mine = self.changes_done, Signal()
         try:
-            self.last_change_done = mine
-            self.meant.append(flag)
+            self.changes_done = mine
+            self.pending_changes.append(flag)
             if before is not None:
                 await Wait(before)
             await (self.set() if flag else self.clear())
         finally:
-            del self.meant[0]
+            del self.pending_changes[0]
             mine.fire()
-            self.last_change_done = None if self.last_change_done is mine else self.last_change_done
+            self.changes_done = None if self.changes_done is mine else self.changes_done
 
-    async def wait_for_told(self) -> bool:
+    async def wait_after_background_changes(self) -> bool:
         """Wait as `wait` does, after all earlier background changes."""
-        if self.last_change_done is not None:
-            await Wait(self.last_change_done)
+        if self.changes_done is not None:
+            await Wait(self.changes_done)
         return await self.wait()
 
     async def clear(self) -> None:
@@ -107,14 +107,14 @@ class EventCore:
 
     async def wait(self) -> bool:
         """Wait until the flag is set, or was set since the call began. Return False at the deadline."""
-        begun: tuple[int, int] | None = None
+        first: tuple[int, int] | None = None
         try:
             while True:
                 watch = Watch()
                 node = await self._read(watch)
                 state = (node.stat.czxid, node.stat.version)
-                begun = begun or state
-                if node.data == SET or (state[0] == begun[0] and state > begun):
+                first = first or state
+                if node.data == SET or (state[0] == first[0] and state > first):
                     return True
                 if await Wait(watch) is WakeReason.DEADLINE:
                     return False

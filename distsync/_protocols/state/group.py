@@ -63,7 +63,7 @@ class GroupCore:
         return name
 
     def _present(self) -> dict[str, Presence]:
-        return {name: presence for name, presence in self.joined.items() if presence.wanted}
+        return {name: presence for name, presence in self.joined.items() if presence.is_maintained}
 
     @property
     def mine(self) -> list[str]:
@@ -73,14 +73,14 @@ class GroupCore:
         """
         return list(self._present())
 
-    def over(self, name: str) -> Signal:
+    def membership_ended(self, name: str) -> Signal:
         """Return a signal that fires when this member has left or was removed."""
         presence = self.joined.get(name)
-        return fired() if presence is None else presence.over
+        return fired() if presence is None else presence.ended
 
     async def leave(self, name: str) -> bool:
         """Remove a member. Return False if it was not, or no longer, a member."""
         self.view.forget()
         presence = self.joined.get(name)
         self.joined = {one: each for one, each in self._present().items() if one != name}
-        return presence is not None and presence.wanted and await presence.delete()
+        return presence is not None and presence.is_maintained and await presence.delete()

@@ -42,7 +42,7 @@ class IdsCore:
     @property
     def idle(self) -> bool:
         """Whether there are no ids left over, and no caller is waiting."""
-        return self.next == self.end and not self.turns.taken
+        return self.next == self.end and not self.turns.is_held
 
     async def take(self, count: int = 1) -> list[int]:
         """Return ``count`` ids that are unique among all processes."""

@@ -32,9 +32,9 @@ from distsync._protocols.steps import (
     Create,
     Created,
     Listing,
+    Pipeline,
     Signal,
     StopHolding,
-    Together,
     Wait,
     WakeReason,
     Watch,
@@ -90,12 +90,12 @@ class PartitionerCore:
         self.held: dict[str, Grant] = {}
         self.changed = Signal()
         self.member: str | None = None
-        self._untidy = False
+        self._has_stray_claims = False
         """Whether there may be claims of ours that we do not hold."""
-        self._over = Signal()
+        self._leaving = Signal()
         self._finished = Signal()
         self._joining: Signal | None = None
-        self._undone: Signal | None = None
+        self._undo_finished: Signal | None = None
         """Fires when a membership whose start was interrupted has ended."""
         self._working = False
 
@@ -114,7 +114,7 @@ class PartitionerCore:
         several threads join at once, one of them does. ``names`` gets our name before the member is
         created.
         """
-        while (before := self._joining or self._undone) is not None:
+        while (before := self._joining or self._undo_finished) is not None:
             await Wait(before)
         if self.member is not None:
             return None
@@ -129,12 +129,12 @@ class PartitionerCore:
         member = await self.group.join(contender_data, names=names)
         try:
             members = await self.group.view.get()
-            self.member, self._over, self._finished = member, Signal(), Signal()
+            self.member, self._leaving, self._finished = member, Signal(), Signal()
             await Background(self._work(member, contender_data, callbacks))
         except BaseException:
             if self.member == member:  # its work may have started: no second one may run beside it
-                self._over.fire()
-                self._undone = self._finished
+                self._leaving.fire()
+                self._undo_finished = self._finished
                 await Background(self._work(member, contender_data, callbacks))
             else:
                 await Background(self.group.leave(member))
@@ -146,7 +146,7 @@ class PartitionerCore:
         """Give up all shares, then leave. Return False if we were no member, or not this one."""
         if self.member is None or member not in (None, self.member):
             return False
-        self._over.fire()
+        self._leaving.fire()
         if await Wait(self._finished) is WakeReason.DEADLINE:
             raise DeadlineError(f"giving up shares of {self.claims.path}")
         return True
@@ -156,31 +156,31 @@ class PartitionerCore:
         if self._working or self.member != member:  # it has started already, although the start was interrupted
             return
         self._working = True
-        over, finished = self._over, self._finished
+        leaving, finished = self._leaving, self._finished
         try:
             try:
-                await self._balance(member, contender_data, callbacks, over)
+                await self._balance(member, contender_data, callbacks, leaving)
             except ClientClosedError:
                 raise
             except DistsyncError:  # no permission to write, for example: let others have our shares
-                await self._go(member, callbacks)
+                await self._leave_group(member, callbacks)
                 raise
-            await self._go(member, callbacks)
+            await self._leave_group(member, callbacks)
         except ClientClosedError:
             pass
         finally:
             self.held.clear()
-            self.member = self._undone = None
+            self.member = self._undo_finished = None
             self._working = False
             finished.fire()
             self._notify()
 
-    async def _balance(self, member: str, contender_data: bytes, callbacks: Callbacks, over: Signal) -> None:
+    async def _balance(self, member: str, contender_data: bytes, callbacks: Callbacks, leaving: Signal) -> None:
         """Take and give up shares until we leave."""
-        while not over.fired and member in self.group.mine:
+        while not leaving.fired and member in self.group.mine:
             await self._drop_lost(callbacks)
-            if self._untidy:
-                await self._clear_up(member)
+            if self._has_stray_claims:
+                await self._delete_stray_claims(member)
             members = await self.group.view.get()
             wanted = quota(members, member, len(self.shares)) - len(self.held)
             if wanted < 0:
@@ -188,9 +188,9 @@ class PartitionerCore:
             elif not (wanted and await self._take(member, wanted, contender_data, callbacks)):
                 losses = [grant.loss for grant in self.held.values()]
                 signals = [self.group.view.watch, *([self.claims.watch] if wanted else [])]
-                await Wait(over, self.group.over(member), *signals, *losses)
+                await Wait(leaving, self.group.membership_ended(member), *signals, *losses)
 
-    async def _go(self, member: str, callbacks: Callbacks) -> None:
+    async def _leave_group(self, member: str, callbacks: Callbacks) -> None:
         """Give up all shares and leave. Other members do not wait for us, even if a request is
         refused.
         """
@@ -199,7 +199,7 @@ class PartitionerCore:
                 await self._drop_lost(callbacks)
                 for share in list(self.held):
                     await self._give_up(share, callbacks)
-            await self._clear_up(member)
+            await self._delete_stray_claims(member)
         except ClientClosedError:
             raise
         except DistsyncError:
@@ -228,7 +228,7 @@ class PartitionerCore:
         del self.held[share]
         self._notify()
         await StopHolding(grant.loss)
-        await delete_own(grant.place.path, grant.place.session_id)
+        await delete_own(grant.entry.path, grant.entry.session_id)
         self.claims.forget()
 
     async def _take(self, member: str, wanted: int, contender_data: bytes, callbacks: Callbacks) -> bool:
@@ -245,40 +245,38 @@ class PartitionerCore:
             Create(f"{self.claims.path}/{share};{member}-", contender_data, ephemeral=True, sequence=True)
             for share in free
         ]
-        self._untidy = True
-        *answers, listing = await Together(*claims, Children(self.claims.path))
+        self._has_stray_claims = True
+        *replies, listing = await Pipeline(*claims, Children(self.claims.path))
         self.claims.forget()
-        for share, answer in zip(free, answers, strict=True):
-            if isinstance(answer, NoNodeError):
+        for share, reply in zip(free, replies, strict=True):
+            if isinstance(reply, NoNodeError):
                 await ensure(self.claims.path, container=True)
-            elif isinstance(answer, Created) and answer.stat is not None and isinstance(listing, Listing):
-                name = answer.path.rpartition("/")[2]
+            elif isinstance(reply, Created) and reply.stat is not None and isinstance(listing, Listing):
+                name = reply.path.rpartition("/")[2]
                 if wait_queue.predecessors([each for each in listing.names if share_of(each) == share], name) == []:
-                    place = wait_queue.QueueEntry(
-                        self.claims.path, name, answer.stat.czxid, answer.stat.ephemeral_owner
-                    )
-                    await self._hold(share, place, callbacks)
-            elif isinstance(answer, DistsyncError) and not isinstance(answer, INTERRUPTED):
-                raise answer
+                    entry = wait_queue.QueueEntry(self.claims.path, name, reply.stat.czxid, reply.stat.ephemeral_owner)
+                    await self._hold(share, entry, callbacks)
+            elif isinstance(reply, DistsyncError) and not isinstance(reply, INTERRUPTED):
+                raise reply
         return True
 
-    async def _clear_up(self, member: str) -> None:
+    async def _delete_stray_claims(self, member: str) -> None:
         """Delete claims of ours that came too late, or whose reply was lost."""
-        held = {grant.place.name for grant in self.held.values()}
+        held = {grant.entry.name for grant in self.held.values()}
         for name in sorted(await self.claims.get(sync=True)):
             if f";{member}-" in name and name not in held:
                 await delete_until_session_ends(f"{self.claims.path}/{name}", (await Connected()).session_id)
                 self.claims.forget()
-        self._untidy = False
+        self._has_stray_claims = False
 
-    async def _hold(self, share: str, place: wait_queue.QueueEntry, callbacks: Callbacks) -> None:
-        grant = await hold(place)
+    async def _hold(self, share: str, entry: wait_queue.QueueEntry, callbacks: Callbacks) -> None:
+        grant = await hold(entry)
         if not grant.loss.fired:
             self.held[share] = grant
             self._notify()
             await Call(partial(callbacks.acquired, share, grant.token))
 
-    async def next(self, changed: Signal) -> None:
+    async def wait_for_change(self, changed: Signal) -> None:
         """Wait until ``changed``, obtained before the caller looked, fires; or a share is lost; or the
         deadline.
         """

@@ -46,20 +46,24 @@ class Presence:
     def __init__(self, path: str, data: bytes, changed: Callable[[], None]) -> None:
         self.path = path
         self.data = data
-        self.wanted = True
         self.session_id = 0
-        self.asked_in: set[int] = set()
+        self.create_sessions: set[int] = set()
         """Sessions in which we have sent a create since the znode last existed: each of them may own
         it.
         """
-        self.over = Signal()
+        self.ended = Signal()
         self._changed = changed
-        self._making: Signal | None = None
+        self._creating: Signal | None = None
+
+    @property
+    def is_maintained(self) -> bool:
+        """Whether the znode is created again in each new session."""
+        return not self.ended.fired
 
     async def create(self) -> None:
         """Create the znode and maintain it. If interrupted, the znode is not left behind."""
         try:
-            await self._make()
+            await self._create_now()
             await Background(self.maintain())
         except BaseException:
             self.withdraw()
@@ -94,33 +98,32 @@ class Presence:
 
     def withdraw(self) -> None:
         """Stop maintaining the znode."""
-        self.wanted = False
-        self.over.fire()
+        self.ended.fire()
 
     async def settled(self) -> None:
         """Wait until no earlier request for a withdrawn znode is outstanding. Raises DeadlineError."""
-        while self._making is not None:
-            if await Wait(self._making) is WakeReason.DEADLINE:
+        while self._creating is not None:
+            if await Wait(self._creating) is WakeReason.DEADLINE:
                 raise DeadlineError(f"deletion of {self.path}")
 
-    async def _make(self) -> None:
+    async def _create_now(self) -> None:
         """Create the znode in the current session."""
-        self._making = making = Signal()
+        self._creating = creating = Signal()
         try:
             await self._create()
-            self.asked_in.clear()
+            self.create_sessions.clear()
         finally:
-            self._making = None
-            making.fire()
+            self._creating = None
+            creating.fire()
             self._changed()
 
     async def _create(self) -> None:
         asked = 0
-        while self.wanted:
+        while self.is_maintained:
             session_id = (await Connected()).session_id
             try:
                 asked = session_id
-                self.asked_in.add(session_id)
+                self.create_sessions.add(session_id)
                 created = await Create(self.path, self.data, ephemeral=True)
                 self.session_id = created.stat.ephemeral_owner if created.stat else session_id
                 break
@@ -131,15 +134,15 @@ class Presence:
                     break
                 asked = 0
                 if stat is not None:
-                    await self._meet(stat)
+                    await self._delete_predecessor(stat)
             except NoNodeError:
                 await ensure(parent_of(self.path), container=True)
             except INTERRUPTED:
                 continue
-        if not self.wanted and asked:
-            await self._take_back(asked)
+        if not self.is_maintained and asked:
+            await self._delete_if_withdrawn(asked)
 
-    async def _take_back(self, session_id: int) -> None:
+    async def _delete_if_withdrawn(self, session_id: int) -> None:
         """Delete the znode if it was withdrawn while it was being created, and is ours."""
         while (stat := await read(Exists(self.path))) is not None:
             # A later session may have started, unnoticed, before the create was sent.
@@ -148,7 +151,7 @@ class Presence:
             with suppress(NoNodeError, BadVersionError, *INTERRUPTED):
                 await Delete(self.path, stat.version)
 
-    async def _meet(self, stat: Stat) -> None:
+    async def _delete_predecessor(self, stat: Stat) -> None:
         """Delete a znode of this name. It belongs to an earlier session of ours, whose end not all
         servers have seen.
         """
@@ -160,26 +163,26 @@ class Presence:
     async def maintain(self) -> None:
         """Create the znode again in each new session."""
         try:
-            while self.wanted:
+            while self.is_maintained:
                 try:
-                    await self._look_after()
+                    await self._maintain_once()
                 except ClientClosedError:
                     return
                 except DistsyncError:  # a quota is exceeded, for example: try again later
-                    await Wait(self.over, limit=REFUSED_S)
+                    await Wait(self.ended, limit=REFUSED_S)
         finally:
             self.withdraw()
             self._changed()
 
-    async def _look_after(self) -> None:
+    async def _maintain_once(self) -> None:
         """Wait until the znode or the session changes; create the znode in a new session."""
         session_id = (await Connected()).session_id
         if session_id != self.session_id:
-            await self._make()
+            await self._create_now()
             return
         watch = Watch()
         stat = await read(Exists(self.path, watch))
         if stat is not None and stat.ephemeral_owner == self.session_id:
-            await Wait(watch, self.over)
+            await Wait(watch, self.ended)
         elif (await Connected()).session_id == session_id:
             self.withdraw()

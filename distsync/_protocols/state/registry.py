@@ -41,21 +41,21 @@ Entries = dict[str, Node]
 class OwnedEntry(Presence):
     """An entry of ours that is removed when this process exits."""
 
-    async def _meet(self, stat: Stat) -> None:
+    async def _delete_predecessor(self, stat: Stat) -> None:
         """Withdraw our entry if another client has registered the name while our session was lost."""
         if self.owns(stat):
-            await super()._meet(stat)
+            await super()._delete_predecessor(stat)
         else:
             self.withdraw()
             self.session_id = 0
 
     def owns(self, stat: Stat) -> bool:
         """Return whether the znode belongs to a session in which we have created it, or may have."""
-        return stat.ephemeral_owner != 0 and stat.ephemeral_owner in (self.session_id, *self.asked_in)
+        return stat.ephemeral_owner != 0 and stat.ephemeral_owner in (self.session_id, *self.create_sessions)
 
-    async def keep_what_is(self, was_there: bool) -> None:
+    async def maintain_existing(self, was_there: bool) -> None:
         """Maintain the entry after an interrupted change that may have taken place."""
-        self._making = making = Signal()
+        self._creating = making = Signal()
         try:
             _, node = await read_all(Sync(self.path), GetData(self.path))
             session_id = (await Connected()).session_id
@@ -67,7 +67,7 @@ class OwnedEntry(Presence):
             if not was_there:
                 self.withdraw()
         finally:
-            self._making = None
+            self._creating = None
             making.fire()
         await self.maintain()
 
@@ -79,7 +79,7 @@ class RegistryCore:
         self.path = path
         self.receipts = receipts
         self.view: WatchCache[Entries] = WatchCache(path, self._read_state)
-        self.kept: dict[str, OwnedEntry] = {}
+        self.owned: dict[str, OwnedEntry] = {}
         self._known: dict[str, tuple[Node, Watch]] = {}
         self._busy: dict[str, Signal] = {}
 
@@ -94,7 +94,7 @@ class RegistryCore:
 
         Threads outside of a protocol read it too, so it changes nothing.
         """
-        return [name for name, kept in self.kept.copy().items() if kept.wanted]
+        return [name for name, entry in self.owned.copy().items() if entry.is_maintained]
 
     async def _read_state(self, watch: Watch) -> Entries:
         """Return all entries. Each has its own watch, and is read again only after that has fired."""
@@ -114,8 +114,8 @@ class RegistryCore:
         If it differs from the watched copy, the copy is dropped: a change made while we may not
         read fires no watch.
         """
-        _, answer = await read_all(Sync(self.path), GetData(f"{self.path}/{name}"))
-        found = answer if isinstance(answer, Node) else None
+        _, reply = await read_all(Sync(self.path), GetData(f"{self.path}/{name}"))
+        found = reply if isinstance(reply, Node) else None
         known, _ = self._known.get(name, (None, None))
         if found != known:
             self._forget(name)
@@ -138,7 +138,7 @@ class RegistryCore:
         try:
             outcome = await self._write(name, data, persistent, before, replaces)
             if outcome is not None and not persistent:
-                await Background(self._kept(name, data, outcome.session_id).maintain())
+                await Background(self._own(name, data, outcome.session_id).maintain())
             return outcome is not None
         except BaseException:
             await self._find_out(name, data, before)
@@ -150,7 +150,7 @@ class RegistryCore:
         self, name: str, data: bytes, persistent: bool, before: OwnedEntry | None, replaces: bool
     ) -> CommitOutcome | None:
         path = f"{self.path}/{name}"
-        create = Create(path, data, ephemeral=not persistent, after=True)
+        create = Create(path, data, ephemeral=not persistent, own_cleanup=True)
         operations: list[Operation] = [create]
         while True:
             try:
@@ -189,16 +189,16 @@ class RegistryCore:
             if await Wait(busy) is WakeReason.DEADLINE:
                 raise DeadlineError(f"another change of {self.path}/{name}")
         self._busy[name] = Signal()
-        self.kept = {one: kept for one, kept in self.kept.items() if kept.wanted}
-        kept = self.kept.pop(name, None)
-        if kept is None:
+        self.owned = {one: entry for one, entry in self.owned.items() if entry.is_maintained}
+        owned = self.owned.pop(name, None)
+        if owned is None:
             return None
         try:
-            kept.withdraw()
-            await kept.settled()
-            return kept
+            owned.withdraw()
+            await owned.settled()
+            return owned
         except BaseException:
-            await self._find_out(name, kept.data, kept)
+            await self._find_out(name, owned.data, owned)
             self._end(name)
             raise
 
@@ -208,17 +208,17 @@ class RegistryCore:
 
     async def _find_out(self, name: str, data: bytes, before: OwnedEntry | None) -> None:
         """Maintain our entry after an interrupt, as it is or as it was to be."""
-        made = self.kept.pop(name, None)
+        made = self.owned.pop(name, None)
         if made is not None:
             made.withdraw()
-        kept = self._kept(name, before.data if before else data, before.session_id if before else 0)
-        await Background(kept.keep_what_is(before is not None))
+        owned = self._own(name, before.data if before else data, before.session_id if before else 0)
+        await Background(owned.maintain_existing(before is not None))
 
-    def _kept(self, name: str, data: bytes, session_id: int) -> OwnedEntry:
+    def _own(self, name: str, data: bytes, session_id: int) -> OwnedEntry:
         """Add an entry of ours that is created again in each new session."""
-        kept = self.kept[name] = OwnedEntry(f"{self.path}/{name}", data, self.view.forget)
-        kept.session_id = session_id
-        return kept
+        owned = self.owned[name] = OwnedEntry(f"{self.path}/{name}", data, self.view.forget)
+        owned.session_id = session_id
+        return owned
 
     async def find(self, name: str) -> Node | None:
         """Wait for the entry of a name, watching only this name. Return None at the deadline."""

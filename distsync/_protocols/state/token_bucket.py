@@ -108,7 +108,7 @@ class RateCore:
     @property
     def idle(self) -> bool:
         """Whether no thread is asking."""
-        return not self.turns.taken
+        return not self.turns.is_held
 
     async def acquire(self, tokens: float, longest_s: float | None) -> bool:
         """Take ``tokens``, waiting until they are available.

@@ -41,7 +41,7 @@ UNKNOWN = object()
 
 
 def fired() -> Watch:
-    """Return a watch that has fired, because no read has armed it."""
+    """Return a watch that has fired, because no read has set it."""
     watch = Watch()
     watch.fire()
     return watch
@@ -131,7 +131,7 @@ class WatchCache(Generic[Value]):
         except DeadlineError:
             return False
 
-    async def next(self) -> bool:
+    async def wait_for_change(self) -> bool:
         """Wait until the state differs from the current one. Return False at the deadline."""
         try:
             return await self.changed(await self.get())

@@ -100,8 +100,8 @@ class TransactionCore:
         return not (self.working or self.prepared or self.done or self.to_leave or self.leaving)
 
     @property
-    def folder(self) -> str:
-        """Path of the sites' folder."""
+    def sites_path(self) -> str:
+        """Path of the parent of the sites' znodes."""
         return f"{self.path}/sites"
 
     def node(self, transaction: str) -> str:
@@ -127,14 +127,14 @@ class TransactionCore:
     async def _make(self) -> None:
         await ensure(parent_of(self.path))
         try:
-            await Multi((Create(self.path, TransactionRecord(self.terms).data), Create(self.folder)))
+            await Multi((Create(self.path, TransactionRecord(self.terms).data), Create(self.sites_path)))
         except (*CONFLICT_ERRORS, *INTERRUPTED):
             await Connected()
 
     async def _agree(self, record: TransactionRecord, version: int) -> None:
         """Replace the configuration if no site uses the old one any more. Raises MismatchError."""
         try:
-            present = await read(Children(self.folder))
+            present = await read(Children(self.sites_path))
             if present.names or record.current:
                 raise self._mismatch(record.terms)
             await read(SetData(self.path, record._replace(terms=self.terms).data, version))
@@ -142,9 +142,9 @@ class TransactionCore:
             await self.restore()
 
     async def restore(self) -> None:
-        """Create the folder of the sites again if it was deleted."""
+        """Create the parent of the sites' znodes again if it was deleted."""
         with suppress(*CONFLICT_ERRORS, *INTERRUPTED):
-            await Create(self.folder)
+            await Create(self.sites_path)
         await Connected()
 
     def _mismatch(self, found: TransactionConfig) -> MismatchError:
@@ -162,7 +162,7 @@ class TransactionCore:
         """
         node = self.node(transaction)
         view = Children(node, watch) if votes or watch is None else Children(node)
-        _, listing, sites = await read_all(GetData(f"{node}/open", watch), view, Children(self.folder, watch))
+        _, listing, sites = await read_all(GetData(f"{node}/open", watch), view, Children(self.sites_path, watch))
         return None if isinstance(listing, NoNodeError) else VotesAndMembers(listed(listing), present_in(sites))
 
     async def decision(self, transaction: str) -> Decision | None:
@@ -245,23 +245,23 @@ class TransactionCore:
     async def _start(self, guid: str, data: bytes, record: TransactionRecord, version: int) -> bool:
         """Create all znodes of a transaction with one request.
 
-        The request checks the version of the sites' folder, which each joining site increments: no
+        The request checks the version of the sites' parent, which each joining site increments: no
         site can join unnoticed.
         """
         node = self.node(guid)
         mine = Create(f"{node}/coordinator", ephemeral=True)
         try:
-            sites = await read(Children(self.folder))
+            sites = await read(Children(self.sites_path))
             below = (Create(f"{node}/{name}") for name in initial_nodes(self.terms, present_in(sites)))
             current = SetData(self.path, record.begun(guid).data, version)
-            await Multi((current, Check(self.folder, sites.stat.version), Create(node, data), mine, *below))
+            await Multi((current, Check(self.sites_path, sites.stat.version), Create(node, data), mine, *below))
         except (*CONFLICT_ERRORS, *INTERRUPTED) as error:
             await (self.restore() if isinstance(error, NoNodeError) else Connected())
             return False
         return True
 
     async def _finish_foreign(self, transaction: str, watch: Watch) -> bool:
-        """Advance the transaction of another coordinator. Return False, with ``watch`` armed, if there
+        """Advance the transaction of another coordinator. Return False, with ``watch`` set, if there
         is nothing to do.
         """
         sight = await self.read_votes(transaction, watch)
@@ -428,6 +428,6 @@ class TransactionCore:
         return decision
 
 
-def presence(folder: str, site: str) -> str:
+def presence(sites_path: str, site: str) -> str:
     """Return the path of a site's ephemeral znode."""
-    return f"{folder}/s_{encoded(site)}"
+    return f"{sites_path}/s_{encoded(site)}"

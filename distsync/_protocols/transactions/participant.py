@@ -72,7 +72,7 @@ class ParticipantCore:
     def __init__(self, core: TransactionCore, site: str) -> None:
         self.core = core
         self.site = site
-        self.path = presence(core.folder, site)
+        self.path = presence(core.sites_path, site)
 
     async def take_part(self, work: ParticipantCallbacks, contender_data: bytes) -> Decision | None:
         """Take part in the next transaction. Return its decision, which was carried out here; None at
@@ -121,7 +121,7 @@ class ParticipantCore:
                 return True
             try:
                 # it stays until `leave`, even if this call fails
-                here = Create(self.path, contender_data, ephemeral=True, after=True)
+                here = Create(self.path, contender_data, ephemeral=True, own_cleanup=True)
                 await Multi((Check(self.core.path, version), here, await self._announce(record.current)))
                 return True
             except BadVersionError:
@@ -138,11 +138,11 @@ class ParticipantCore:
     async def _announce(self, transaction: str | None) -> Create | SetData:
         """Return the write by which a joining site makes itself known.
 
-        It marks the current transaction, or changes the folder's version, so that no transaction
+        It marks the current transaction, or changes the version of the sites' parent, so that no transaction
         begins without the site.
         """
         if transaction is None:
-            return SetData(self.core.folder)
+            return SetData(self.core.sites_path)
         announcement = f"{self.core.node(transaction)}/seen-{encoded(self.site)}"
         return Create(announcement) if await read(Exists(announcement)) is None else SetData(announcement)
 
@@ -164,12 +164,12 @@ class ParticipantCore:
         while (before := core.leaving.get(self.site)) is not None:
             await Wait(before)
         if self.site in core.to_leave:
-            core.leaving[self.site] = over = Signal()
+            core.leaving[self.site] = left = Signal()
             try:
                 await self.leave()
             finally:
                 del core.leaving[self.site]
-                over.fire()
+                left.fire()
 
     async def _stay(self) -> bool:
         """Wait until no background protocol removes this site. Return False at the deadline."""
@@ -306,14 +306,14 @@ class ParticipantCore:
         peers = core.terms.decided_by == PEERS
         while True:
             watch = Watch()
-            more = (Children(node, watch), Children(core.folder, watch)) if peers else ()
+            more = (Children(node, watch), Children(core.sites_path, watch)) if peers else ()
             reads = (GetData(f"{node}/open", watch), GetData(f"{node}/coordinator", watch), *more)
-            undecided, coordinator, *_ = answers = await read_all(*reads)
+            undecided, coordinator, *_ = replies = await read_all(*reads)
             if isinstance(undecided, NoNodeError):
                 return await self._ended(transaction)
             has_coordinator = not isinstance(coordinator, NoNodeError)
             if peers or not has_coordinator:
-                listing, sites = answers[2:] or await read_all(Children(node), Children(core.folder))
+                listing, sites = replies[2:] or await read_all(Children(node), Children(core.sites_path))
                 view = VoteSnapshot(()) if isinstance(listing, NoNodeError) else listed(listing)
                 if not view.is_open:
                     return await self._ended(transaction)

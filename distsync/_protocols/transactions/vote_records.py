@@ -189,11 +189,11 @@ def initial_nodes(terms: TransactionConfig, present: Set[str]) -> list[str]:
     return ["open", *(f"ballot-{site}" for site in sites), *(f"seen-{site}" for site in sites if site in present)]
 
 
-def listed(answer: Any) -> VoteSnapshot:
+def listed(reply: Any) -> VoteSnapshot:
     """Return the snapshot of a listing."""
-    return VoteSnapshot(answer.names)
+    return VoteSnapshot(reply.names)
 
 
-def present_in(answer: Any) -> set[str]:
+def present_in(reply: Any) -> set[str]:
     """Return the present sites (encoded), given a listing or the error in its place."""
-    return {name.removeprefix("s_") for name in getattr(answer, "names", ())}
+    return {name.removeprefix("s_") for name in getattr(reply, "names", ())}

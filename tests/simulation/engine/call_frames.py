@@ -2,7 +2,7 @@
 progress.
 
 Deadlines and the record are those of distsync._client, which the blocking driver uses as well. The
-answers to one Together arrive in the order of its requests, because a session answers in order.
+answers to one Pipeline arrive in the order of its requests, because a session answers in order.
 """
 
 from __future__ import annotations

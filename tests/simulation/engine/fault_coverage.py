@@ -119,7 +119,7 @@ class Coverage:
     def _seen(self, task: Task, process: SimProcess) -> int:
         step: Any = task.at
         seen = 0 if task.background else CALLER | DEADLINE if has_deadline(task) else CALLER
-        if isinstance(step, (steps.Request, steps.Together)):
+        if isinstance(step, (steps.Request, steps.Pipeline)):
             seen |= REQUEST
         elif isinstance(step, steps.Wait) and process.session.connected:
             seen |= WAIT
@@ -160,4 +160,4 @@ def asks(task: Task, request: Any) -> bool:
     at = task.at
     if task.has_work():
         return False
-    return at is request or (isinstance(at, steps.Together) and any(each is request for each in at.requests))
+    return at is request or (isinstance(at, steps.Pipeline) and any(each is request for each in at.requests))

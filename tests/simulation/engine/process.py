@@ -115,7 +115,7 @@ class SimProcess:
         return self.shared[path]  # type: ignore[no-any-return]
 
     def is_proven(self, session_id: int) -> bool:
-        """Return what a Proven step would return now."""
+        """Return what a SessionAlive step would return now."""
         return self.session.is_proven(session_id)
 
     def dispatch(self, call: Callable[[], object]) -> None:

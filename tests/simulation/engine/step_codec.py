@@ -57,7 +57,7 @@ REQUESTS: dict[type, Callable[[Any], records.Request]] = {
     steps.Delete: OPERATIONS[steps.Delete],
     steps.SetData: OPERATIONS[steps.SetData],
     steps.GetData: lambda step: records.GetDataRequest(step.path, step.watch is not None),
-    steps.GetEach: lambda step: records.MultiReadRequest(
+    steps.MultiRead: lambda step: records.MultiReadRequest(
         tuple(records.GetDataRequest(path, False) for path in step.paths)
     ),
     steps.Exists: lambda step: records.ExistsRequest(step.path, step.watch is not None),
@@ -112,7 +112,7 @@ def answer_of(step: steps.Request[Any], err: int, body: Any, rng: random.Random)
         return None
     if err:
         return error_of(step, err)
-    if kind is steps.GetEach:
+    if kind is steps.MultiRead:
         return _each(step, body)
     if kind is steps.Create:
         return steps.Created(body.path, steps.Stat._make(body.stat))

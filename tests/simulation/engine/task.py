@@ -260,7 +260,7 @@ class Task(Actor):
         else:
             action()
 
-    def _together(self, frame: Frame, step: steps.Together) -> None:
+    def _together(self, frame: Frame, step: steps.Pipeline) -> None:
         self._ask(frame, step.requests, False)
 
     def _wait(self, frame: Frame, step: steps.Wait) -> None:
@@ -334,7 +334,7 @@ class Task(Actor):
             self._on_deadline = lambda: self._time_out(frame, late)
             self._at(due_ms, self._on_deadline)
 
-    def _proven(self, frame: Frame, step: steps.Proven) -> None:
+    def _proven(self, frame: Frame, step: steps.SessionAlive) -> None:
         self.resume(False, self.process.session.is_proven(step.session_id, step.fresh))
 
     def _hold(self, frame: Frame, step: steps.Hold) -> None:
@@ -381,10 +381,10 @@ class Task(Actor):
 
 
 PERFORM: dict[type, Callable[[Task, Frame, Any], None]] = {
-    steps.Together: Task._together,
+    steps.Pipeline: Task._together,
     steps.Wait: Task._wait,
     steps.Connected: Task._connected,
-    steps.Proven: Task._proven,
+    steps.SessionAlive: Task._proven,
     steps.Hold: Task._hold,
     steps.StopHolding: Task._unhold,
     steps.ReportLoss: Task._report_loss,

@@ -44,7 +44,7 @@ class TranscriptFormatter:
 
     def _step(self, step: Any) -> str:
         name = type(step).__name__
-        if isinstance(step, steps.Together):
+        if isinstance(step, steps.Pipeline):
             return f"{name}({'; '.join(map(self.of, step.requests))})"
         if isinstance(step, steps.Wait):
             limit = "" if step.limit is None else f"limit={step.limit}"

@@ -16,7 +16,7 @@ from simulation.scenarios.common import receipts
 from distsync._protocols.barriers.cyclic import BarrierCore
 from distsync._protocols.receipts import Receipts
 from distsync._protocols.retries import remove_tree
-from distsync._protocols.steps import Connected, Delete, Sync, Together, Wait
+from distsync._protocols.steps import Connected, Delete, Pipeline, Sync, Wait
 from distsync.errors import BrokenBarrierError
 
 PATH = "/distsync/barrier/b"
@@ -240,7 +240,7 @@ class SurplusParty:
         """When all are there, start the outage and kill the first two parties."""
         await Wait(limit=2.5)
         self.queued = sum("-lock-" in path for path in self.world.leftovers())
-        await Together(Sync())
+        await Pipeline(Sync())
         for name in ("first", "second"):
             self.world.processes[name].kill()
         await Wait(limit=60.0)

@@ -8,7 +8,7 @@ from simulation.engine.faults import Exactly, Faults
 from simulation.engine.simulation import Simulation
 
 from distsync._protocols.locks.shared_lock import SharedCore
-from distsync._protocols.steps import Sync, Together, Wait
+from distsync._protocols.steps import Pipeline, Sync, Wait
 
 PATH = "/distsync/sharedlock/s"
 
@@ -34,7 +34,7 @@ def test_reader_in_a_process_that_caches_the_write_lock_times_out_in_an_outage(s
 
     async def clock() -> None:
         await Wait(limit=0.05)
-        await Together(Sync())
+        await Pipeline(Sync())
 
     cached: list[int] = []
     for seed in range(20):

@@ -62,7 +62,7 @@ class Reader:
         self.process.spawn(self.release_writer(), name="writer")
         await Run(sleep(LATE_S / 2))
         if self.deleted:
-            await Run(delete(share.grant.place.path))
+            await Run(delete(share.grant.entry.path))
         if self.child is None:
             await self.commit(share.grant)
         else:

@@ -13,9 +13,9 @@ from simulation.engine.process import SimProcess
 from simulation.engine.simulation import Simulation
 from simulation.scenarios.common import receipts
 
-from distsync._protocols.locks import cross_process as cross_process_locks
+from distsync._protocols.locks import multiprocessing_lock
 from distsync._protocols.locks.lock import LockCore
-from distsync._protocols.semaphores import cross_process as cross_process_semaphores
+from distsync._protocols.semaphores import multiprocessing_semaphore
 from distsync._protocols.semaphores.leases import SemaphoreCore
 from distsync._protocols.steps import GetData, Wait
 from distsync.errors import LockLostError, OverReleaseError, ReleasedTooOftenError
@@ -36,11 +36,11 @@ def taken(world: Simulation) -> int:
 
 
 async def acquire(process: SimProcess) -> None:
-    await Run(cross_process_semaphores.acquire_permit(core_of(process), b"", True, None, 3))
+    await Run(multiprocessing_semaphore.acquire_permit(core_of(process), b"", True, None, 3))
 
 
 async def release(process: SimProcess, count: int = 1) -> None:
-    await Run(cross_process_semaphores.release_permits(core_of(process), count, 3, [False], None))
+    await Run(multiprocessing_semaphore.release_permits(core_of(process), count, 3, [False], None))
 
 
 async def release_after_a_loss(process: SimProcess) -> None:
@@ -83,10 +83,10 @@ def test_interrupted_release_releases_exactly_one_permit() -> None:
 async def acquire_and_be_interrupted_late(process: SimProcess) -> None:
     """Let a release that is meant for another process's permit hit this one before it is dropped."""
     core = core_of(process)
-    grant = await Run(cross_process_semaphores.acquire_permit(core, b"", True, None, 3))
+    grant = await Run(multiprocessing_semaphore.acquire_permit(core, b"", True, None, 3))
     await Wait(limit=1.0)
     await release(process)
-    process.background(cross_process_semaphores.drop_permit(core, grant, 3))
+    process.background(multiprocessing_semaphore.drop_permit(core, grant, 3))
 
 
 def test_interrupted_acquire_whose_permit_was_released_frees_another_permit_instead() -> None:
@@ -115,18 +115,18 @@ def test_release_before_any_acquire_adds_no_permit() -> None:
 
 async def take_and_release_late(process: SimProcess) -> None:
     core = process.local(LOCK_PATH, lambda: LockCore(LOCK_PATH))
-    await Run(cross_process_locks.acquire(core, process, b""))
+    await Run(multiprocessing_lock.acquire(core, process, b""))
     await Wait(limit=5.0)
     process.cut(away=AWAY_S)
     await Wait(limit=2 * AWAY_S)
     with pytest.raises(ReleasedTooOftenError):
-        await Run(cross_process_locks.release(core, process))
+        await Run(multiprocessing_lock.release(core, process))
 
 
 async def release_soon(process: SimProcess) -> None:
     core = process.local(LOCK_PATH, lambda: LockCore(LOCK_PATH))
     await Wait(limit=2.0)
-    await Run(cross_process_locks.release(core, process))
+    await Run(multiprocessing_lock.release(core, process))
 
 
 def test_lock_released_by_another_process_before_its_session_ended_is_not_reported_lost() -> None:

@@ -9,9 +9,9 @@ from simulation.engine.faults import Exactly, Faults
 from simulation.engine.process import SimProcess
 from simulation.engine.simulation import Simulation
 
-from distsync._protocols.locks import cross_process as cross_process_locks
+from distsync._protocols.locks import multiprocessing_lock
 from distsync._protocols.locks.lock import LockCore
-from distsync._protocols.steps import Sync, Together, Wait
+from distsync._protocols.steps import Pipeline, Sync, Wait
 
 PATH = "/distsync/lock/l"
 
@@ -26,15 +26,15 @@ async def sleep(seconds: float) -> None:
 async def hold(process: SimProcess, core: LockCore) -> None:
     """Hold the lock while another thread tries to acquire it in the outage, then release it."""
     owner = object()
-    assert await Run(cross_process_locks.acquire(core, owner, b""))
-    await Together(Sync())
+    assert await Run(multiprocessing_lock.acquire(core, owner, b""))
+    await Pipeline(Sync())
     process.spawn(attempt(core), name="attempt")
     await Run(sleep(0.5))
-    await Run(cross_process_locks.release(core, owner))
+    await Run(multiprocessing_lock.release(core, owner))
 
 
 async def attempt(core: LockCore) -> None:
-    assert not await Run(cross_process_locks.acquire(core, object(), b"", False), 0.0)
+    assert not await Run(multiprocessing_lock.acquire(core, object(), b"", False), 0.0)
 
 
 def test_attempt_in_an_outage_ends_in_time_while_the_holder_releases() -> None:

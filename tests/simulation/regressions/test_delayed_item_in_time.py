@@ -11,7 +11,7 @@ from simulation.engine.task import Task
 from simulation.scenarios.common import receipts
 
 from distsync._protocols.queues.claim_queue import JoinableCore
-from distsync._protocols.steps import GetData, Together
+from distsync._protocols.steps import GetData, Pipeline
 
 PATH = "/distsync/queue/q"
 DELAY_S, PROMPT_MS, TIMEOUT_S = 1.0, 5_000, 40.0
@@ -31,12 +31,12 @@ async def attempt(process: SimProcess) -> None:
 
 def is_listing_delayed_items(task: Task) -> bool:
     """Return whether the task is about to receive the list of delayed items."""
-    asked = task.at.requests if isinstance(task.at, Together) else ()
+    asked = task.at.requests if isinstance(task.at, Pipeline) else ()
     return task.has_work() and any(request.path == f"{PATH}/delayed" for request in asked)
 
 
 def is_reading_state(task: Task) -> bool:
-    first = task.at.requests[0] if isinstance(task.at, Together) else None
+    first = task.at.requests[0] if isinstance(task.at, Pipeline) else None
     return isinstance(first, GetData) and first.path == f"{PATH}/state"
 
 

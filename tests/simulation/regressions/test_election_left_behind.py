@@ -26,7 +26,7 @@ async def lead(process: SimProcess, places: list[str]) -> None:
     core, owner = core_of(process), object()
     await Run(core.acquire(owner, b"{}", True))
     assert core.grant is not None
-    places.append(core.grant.place.path)
+    places.append(core.grant.entry.path)
     with suppress(LockLostError):
         await Run(core.release(owner))
 

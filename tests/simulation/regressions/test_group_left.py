@@ -11,7 +11,7 @@ from simulation.engine.process import SimProcess
 from simulation.engine.simulation import Simulation
 from simulation.scenarios.group import PATH, core_of
 
-from distsync._protocols.steps import Connected, Create, Sync, Together, Wait
+from distsync._protocols.steps import Connected, Create, Pipeline, Sync, Wait
 
 REQUESTS = 15
 POLLS = 300
@@ -22,7 +22,7 @@ async def join_and_leave(world: Simulation, process: SimProcess, left: list[bool
     core = core_of(process)
     name = await Run(core.join(b"{}"))
     for _ in range(POLLS):
-        if core.joined[name]._making is not None:
+        if core.joined[name]._creating is not None:
             break
         await Run(sleep(0.0))
     await Run(core.leave(name))
@@ -69,7 +69,7 @@ async def join_when_connected(process: SimProcess) -> None:
 
 async def leave_in_the_next_session(process: SimProcess) -> bool:
     core, before = core_of(process), process.session.session_id
-    await Together(Sync())
+    await Pipeline(Sync())
     (name,) = core.joined
     await Connected()
     await Run(core.leave(name))

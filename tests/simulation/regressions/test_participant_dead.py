@@ -45,7 +45,7 @@ class Death:
         bank.spawn(self.serve("bank"))
         if self.first == "bank":
             await self.core.record()
-        while not (await Children(self.core.folder)).names:
+        while not (await Children(self.core.sites_path)).names:
             await Wait(limit=0.01)
         transaction = transaction or await Run(self.core.begin(b""))
         bank.kill()

@@ -31,7 +31,7 @@ def test_thread_that_joins_while_another_one_is_interrupted_holds_what_it_claims
                 process.spawn(join(process))
             world.run()
             core, claimed = core_of(process), partial(children, world, "claims")
-            held = {grant.place.name for grant in core.held.values()}
+            held = {grant.entry.name for grant in core.held.values()}
             assert held == claimed(), (step, seed)
             assert set(core.held) == (SHARES if core.member else set())
             assert children(world, "members") == ({core.member} if core.member else set())

@@ -15,7 +15,7 @@ from simulation.engine.simulation import Simulation
 from simulation.scenarios import SCENARIOS
 from simulation.scenarios.common import receipts
 
-from distsync._protocols.semaphores import cross_process as cross_process_semaphores
+from distsync._protocols.semaphores import multiprocessing_semaphore
 from distsync._protocols.semaphores.leases import SemaphoreCore
 from distsync._protocols.steps import Delete, Exists, Wait
 
@@ -35,7 +35,7 @@ def core_of(process: SimProcess, permits: int) -> SemaphoreCore:
 
 
 async def take(process: SimProcess, permits: int, timeout: float) -> None:
-    await Run(cross_process_semaphores.acquire_permit(core_of(process, permits), b"", True, None, permits), timeout)
+    await Run(multiprocessing_semaphore.acquire_permit(core_of(process, permits), b"", True, None, permits), timeout)
 
 
 async def try_to_take(process: SimProcess, permits: int) -> None:
@@ -46,7 +46,9 @@ async def try_to_take(process: SimProcess, permits: int) -> None:
 async def take_and_release(process: SimProcess, permits: int) -> None:
     await take(process, permits, TIMEOUT_S)
     await Wait(limit=TIMEOUT_S)
-    await Run(cross_process_semaphores.release_permits(core_of(process, permits), 1, permits, [False], None), TIMEOUT_S)
+    await Run(
+        multiprocessing_semaphore.release_permits(core_of(process, permits), 1, permits, [False], None), TIMEOUT_S
+    )
 
 
 def contenders(world: Simulation) -> dict[str, int]:

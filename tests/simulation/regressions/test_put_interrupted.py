@@ -12,7 +12,7 @@ from simulation.engine.simulation import Simulation
 from simulation.scenarios.common import receipts
 
 from distsync._protocols.queues.fifo import QueueCore
-from distsync._protocols.steps import GetData, Together
+from distsync._protocols.steps import GetData, Pipeline
 
 PATH = "/distsync/queue/q"
 
@@ -27,7 +27,7 @@ async def put(process: SimProcess, item: int) -> None:
 
 def is_batch_requested(process: SimProcess) -> bool:
     """Return whether a batch of several puts was requested."""
-    return any(task.background and isinstance(task.at, Together) for task in process.tasks)
+    return any(task.background and isinstance(task.at, Pipeline) for task in process.tasks)
 
 
 def present(world: Simulation) -> list[int]:

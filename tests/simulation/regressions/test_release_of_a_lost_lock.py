@@ -16,7 +16,7 @@ def test_interrupted_release_of_a_lost_lock_does_not_release_that_of_the_next_ho
     async def work(process: SimProcess, core: LockCore) -> None:
         await Run(core.acquire("first", b""))
         assert core.grant is not None
-        await Delete(core.grant.place.path)
+        await Delete(core.grant.entry.path)
         core.grant.loss.fire()
         await Run(core.acquire("second", b""))
         was = core.snapshot

@@ -12,7 +12,7 @@ from simulation.engine.task import Task
 from simulation.scenarios.common import receipts
 
 from distsync._protocols.queues.fifo import QueueCore
-from distsync._protocols.steps import Delete, Multi, Together
+from distsync._protocols.steps import Delete, Multi, Pipeline
 
 PATH = "/distsync/queue/q"
 
@@ -30,7 +30,7 @@ async def get(process: SimProcess) -> None:
 
 
 def has_reply_with_item(task: Task) -> bool:
-    return task.has_work() and isinstance(task.at, Together) and isinstance(task.at.requests[0], Multi)
+    return task.has_work() and isinstance(task.at, Pipeline) and isinstance(task.at.requests[0], Multi)
 
 
 @pytest.mark.parametrize("counter", ["puts", "dones"])

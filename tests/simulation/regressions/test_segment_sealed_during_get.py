@@ -15,7 +15,7 @@ from simulation.scenarios.common import receipts
 from distsync._protocols.queues import fifo
 from distsync._protocols.queues.claim_queue import JoinableCore
 from distsync._protocols.queues.fifo import QueueCore
-from distsync._protocols.steps import Children, SetData, Together
+from distsync._protocols.steps import Children, Pipeline, SetData
 
 PATH = "/distsync/queue/q"
 ITEMS = f"{PATH}/items"
@@ -80,7 +80,7 @@ class Scene:
 
 def is_listing_segments(task: Task) -> bool:
     """Return whether the task is about to receive the list of segments."""
-    asked = task.at.requests if isinstance(task.at, Together) else (task.at,)
+    asked = task.at.requests if isinstance(task.at, Pipeline) else (task.at,)
     return task.has_work() and any(isinstance(request, Children) and request.path == ITEMS for request in asked)
 
 

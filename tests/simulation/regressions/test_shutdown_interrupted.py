@@ -12,7 +12,7 @@ from simulation.engine.task import Task
 from simulation.scenarios.common import receipts
 
 from distsync._protocols.queues.fifo import QueueCore
-from distsync._protocols.steps import GetData, Multi, Together
+from distsync._protocols.steps import GetData, Multi, Pipeline
 
 PATH = "/distsync/queue/q"
 ITEMS = 3
@@ -33,7 +33,7 @@ async def shut_down(process: SimProcess) -> None:
 
 def discarded_item(task: Task) -> str | None:
     """Return the path of the item that the task is discarding, if any."""
-    first = task.at.requests[0] if isinstance(task.at, Together) else None
+    first = task.at.requests[0] if isinstance(task.at, Pipeline) else None
     path = first.operations[0].path if isinstance(first, Multi) else ""
     return path if path.startswith(f"{PATH}/items/") else None
 

@@ -36,9 +36,9 @@ class InheritedNotification:
 
     async def wait(self, process: SimProcess, after: float) -> None:
         await Wait(limit=after)
-        places: list[QueueEntry] = []
-        await Run(self.core(process).enlist(b"", places))
-        self.results.append(await Run(self.core(process).wait(places[-1]), TIMEOUT_S))
+        entries: list[QueueEntry] = []
+        await Run(self.core(process).enlist(b"", entries))
+        self.results.append(await Run(self.core(process).wait(entries[-1]), TIMEOUT_S))
 
     async def notify(self, process: SimProcess) -> None:
         await Wait(limit=1.0)
@@ -76,15 +76,15 @@ class InterruptedWaiter:
     async def wait(self, process: SimProcess, after: float) -> None:
         await Wait(limit=after)
         core = process.local(PATH, lambda: ConditionCore(PATH, receipts(process)))
-        places: list[QueueEntry] = []
+        entries: list[QueueEntry] = []
         try:
-            await Run(core.enlist(b"", places))
-            notified = await Run(core.wait(places[-1]), SOON_S)
+            await Run(core.enlist(b"", entries))
+            notified = await Run(core.wait(entries[-1]), SOON_S)
             if notified:
-                await Run(core.confirm(places[-1]))
+                await Run(core.confirm(entries[-1]))
         except KeyboardInterrupt:
-            for place in places:  # as the public classes do
-                process.background(core.abandon_wait(place))
+            for entry in entries:  # as the public classes do
+                process.background(core.abandon_wait(entry))
             raise
         self.results[process.name] = notified
 

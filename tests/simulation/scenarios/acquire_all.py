@@ -57,7 +57,7 @@ class Part:
     @property
     def held(self) -> bool:
         grant = self.grant
-        return grant is not None and not grant.loss.fired and self.process.is_proven(grant.place.session_id)
+        return grant is not None and not grant.loss.fired and self.process.is_proven(grant.entry.session_id)
 
     @property
     def depth(self) -> int:
@@ -215,10 +215,10 @@ def granted(world: Simulation, parts: list[Part]) -> None:
     for part in parts:
         grant = part.grant
         if grant is not None:
-            place = grant.place
-            name = None if part.what == "lock" else place.name
-            what, token = tag(part), place.token
-            world.record("granted", what=what, session_id=place.session_id, token=token, loss=grant.loss, name=name)
+            entry = grant.entry
+            name = None if part.what == "lock" else entry.name
+            what, token = tag(part), entry.token
+            world.record("granted", what=what, session_id=entry.session_id, token=token, loss=grant.loss, name=name)
 
 
 async def release(world: Simulation, parts: list[Part]) -> None:

@@ -19,7 +19,7 @@ from simulation.engine.invariants import Check
 from simulation.engine.simulation import Simulation
 from simulation.engine.transcript import Record
 
-from distsync._protocols.steps import Create, Together
+from distsync._protocols.steps import Create, Pipeline
 
 #: Time within which a waiter is notified of a change of the barrier's znode.
 PROMPT_MS = 3_000
@@ -398,5 +398,5 @@ def should_break(world: Simulation, departed: WaiterNode, arrived: dict[str, Rec
     """
     record = arrived[departed.call]
     at = [at for task, at in world.interrupts if task.name == record.task]
-    creating = any(isinstance(step, Together) and isinstance(step.requests[0], Create) for step in at)
+    creating = any(isinstance(step, Pipeline) and isinstance(step.requests[0], Create) for step in at)
     return only_interrupts(world) and bool(at) and not creating and record.until_ms > world.now_ms

@@ -61,7 +61,7 @@ async def take(world: Simulation, process: SimProcess, owner: object, linger: fl
     if (
         cached is not None
         and world.rng.random() < 0.6
-        and process.is_proven(cached.place.session_id)
+        and process.is_proven(cached.entry.session_id)
         and core.acquire_from_cache(owner)
     ):
         return True
@@ -75,7 +75,7 @@ async def release(world: Simulation, process: SimProcess, owner: object, linger:
     """Release the lock; fail if a loss is reported without a fault."""
     core, grant = core_of(process), core_of(process).grant
     quick = grant is not None and core.owner is owner and world.rng.random() < 0.6
-    if linger and quick and grant is not None and process.is_proven(grant.place.session_id) and core.release_to_cache():
+    if linger and quick and grant is not None and process.is_proven(grant.entry.session_id) and core.release_to_cache():
         return
     try:
         await Run(core.release(owner, linger > 0))
@@ -88,8 +88,8 @@ async def release(world: Simulation, process: SimProcess, owner: object, linger:
 async def hold(world: Simulation, process: SimProcess, owner: object, linger: float, depth: int) -> None:
     grant = core_of(process).grant
     if grant is not None:
-        place = grant.place
-        world.record("granted", what="lock", session_id=place.session_id, token=place.token, loss=grant.loss)
+        entry = grant.entry
+        world.record("granted", what="lock", session_id=entry.session_id, token=entry.token, loss=grant.loss)
     try:
         for _ in range(depth):
             await Run(work(world))

@@ -40,7 +40,7 @@ class Inventory:
     def check_guard(self, thread: Thread) -> None:
         """Note if a thread lost the lock: no condition can make up for what it does then."""
         grant = thread.lock.grant
-        if grant is None or thread.lock.owner is not thread or not thread.process.is_proven(grant.place.session_id):
+        if grant is None or thread.lock.owner is not thread or not thread.process.is_proven(grant.entry.session_id):
             self.unguarded = True
 
 
@@ -58,8 +58,8 @@ class Thread:
         await Run(self.lock.acquire(self, b""))
         grant = self.lock.grant
         if grant is not None:
-            place = grant.place
-            self.world.record("granted", what="lock", session_id=place.session_id, token=place.token, loss=grant.loss)
+            entry = grant.entry
+            self.world.record("granted", what="lock", session_id=entry.session_id, token=entry.token, loss=grant.loss)
 
     async def release(self) -> None:
         self.world.record("released", what="lock")
@@ -80,21 +80,21 @@ class Thread:
 
     async def wait(self, timeout: float | None) -> bool:
         """Wait as Condition.wait of the public class does."""
-        places: list[QueueEntry] = []
+        entries: list[QueueEntry] = []
         try:
-            await Run(self.core.enlist(b"", places))
+            await Run(self.core.enlist(b"", entries))
             await self.release()
             notified = False
             try:
-                notified = bool(await Run(self.core.wait(places[0]), timeout))
+                notified = bool(await Run(self.core.wait(entries[0]), timeout))
             finally:
                 await self.acquire()
             if notified:
-                await Run(self.core.confirm(places[0]))
+                await Run(self.core.confirm(entries[0]))
             return notified
         except BaseException:
-            for place in places:
-                await Run(_in_background(place))
+            for entry in entries:
+                await Run(_in_background(entry))
             raise
 
     async def consumer(self) -> None:
@@ -128,8 +128,8 @@ class Thread:
                 await self.release()
 
 
-async def _in_background(place: QueueEntry) -> None:
-    await Background(delete_until_session_ends(place.path, place.session_id))
+async def _in_background(entry: QueueEntry) -> None:
+    await Background(delete_until_session_ends(entry.path, entry.session_id))
 
 
 def check_sleepers(world: Simulation, stock: Inventory) -> None:

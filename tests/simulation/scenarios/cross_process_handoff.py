@@ -27,7 +27,7 @@ from simulation.scenarios.common import (
     work,
 )
 
-from distsync._protocols.locks import cross_process as cross_process_locks
+from distsync._protocols.locks import multiprocessing_lock
 from distsync._protocols.locks.lock import LockCore
 from distsync.errors import LockLostError, NotHeldError, ReleasedTooOftenError
 
@@ -54,13 +54,13 @@ async def holder(world: Simulation, process: SimProcess, releasers: list[SimProc
     """Acquire the lock a few times, and let a process drawn at random release it."""
     core, owner = core_of(process), object()
     for _ in range(world.rng.randint(1, 3)):
-        if not await Run(cross_process_locks.acquire(core, owner, b"", world.rng.random() < 0.7)):
+        if not await Run(multiprocessing_lock.acquire(core, owner, b"", world.rng.random() < 0.7)):
             continue
         grant = core.grant
         if grant is None:
             continue
-        place = grant.place
-        world.record("granted", what="lock", session_id=place.session_id, token=place.token, loss=grant.loss)
+        entry = grant.entry
+        world.record("granted", what="lock", session_id=entry.session_id, token=entry.token, loss=grant.loss)
         await Run(work(world))
         world.record("released", what="lock")
         releaser = world.rng.choice([releaser for releaser in releasers if releaser.alive])
@@ -81,8 +81,8 @@ async def release(world: Simulation, process: SimProcess, owner: object) -> None
         stale = core.grant is not None or bool(core.unreported_losses)
         try:
             if core.grant is not None:  # otherwise a delete whose reply is lost is taken for the other process's
-                await cross_process_locks._check_still_held(core.grant)
-            await cross_process_locks.release(core, owner)
+                await multiprocessing_lock._check_still_held(core.grant)
+            await multiprocessing_lock.release(core, owner)
             world.record("handed on")
             return
         except (LockLostError, NotHeldError, ReleasedTooOftenError) as error:
@@ -95,7 +95,7 @@ async def release(world: Simulation, process: SimProcess, owner: object) -> None
 async def release_one(process: SimProcess) -> None:
     """Release the lock if it is held."""
     try:
-        await Run(cross_process_locks.release(core_of(process), process))
+        await Run(multiprocessing_lock.release(core_of(process), process))
     except (LockLostError, NotHeldError, ReleasedTooOftenError):
         return
 

@@ -30,9 +30,9 @@ from simulation.scenarios.common import (
 )
 from simulation.scenarios.semaphore import PATH, count_free, distsync_core
 
-from distsync._protocols.locks import cross_process as cross_process_locks
+from distsync._protocols.locks import multiprocessing_lock
 from distsync._protocols.locks.lock import LockCore
-from distsync._protocols.semaphores import cross_process as cross_process_semaphores
+from distsync._protocols.semaphores import multiprocessing_semaphore
 from distsync._protocols.semaphores.leases import SemaphoreCore
 from distsync._protocols.steps import SetData, Wait
 from distsync.errors import LockLostError, OverReleaseError, ReleasedTooOftenError
@@ -48,12 +48,12 @@ async def locker(world: Simulation, process: SimProcess) -> None:
     owner, core = object(), process.local(LOCK_PATH, lambda: LockCore(LOCK_PATH))
     for _ in range(world.rng.randint(1, 2)):
         timeout = maybe_timeout(world)
-        if not await Run(cross_process_locks.acquire(core, owner, b"", timeout != 0.0), timeout):
+        if not await Run(multiprocessing_lock.acquire(core, owner, b"", timeout != 0.0), timeout):
             continue
         grant = core.grant
         if grant is not None:
-            place = grant.place
-            world.record("granted", what="lock", session_id=place.session_id, token=place.token, loss=grant.loss)
+            entry = grant.entry
+            world.record("granted", what="lock", session_id=entry.session_id, token=entry.token, loss=grant.loss)
         try:
             await Run(work(world))
         finally:
@@ -64,7 +64,7 @@ async def locker(world: Simulation, process: SimProcess) -> None:
 async def unlock(world: Simulation, core: LockCore, owner: object) -> None:
     """Release the lock; fail on a loss, or a release by another process, without a fault."""
     try:
-        await cross_process_locks.release(core, owner)
+        await multiprocessing_lock.release(core, owner)
     except (LockLostError, ReleasedTooOftenError) as error:
         if not world.faults.injected:
             world.fail(f"a loss without a fault: {error}")
@@ -103,17 +103,17 @@ async def passer(world: Simulation, process: SimProcess, releasers: list[SimProc
     core = process.local(PATH, lambda: SemaphoreCore(PATH, permits, receipts(process)))
     for _ in range(world.rng.randint(1, 3)):
         timeout = maybe_timeout(world)
-        taking = cross_process_semaphores.acquire_permit(core, b"", timeout != 0.0, None, permits)
+        taking = multiprocessing_semaphore.acquire_permit(core, b"", timeout != 0.0, None, permits)
         grant = await Run(taking, timeout)
         if grant is None:
             continue
         if world.rng.random() < 0.1:  # as if interrupted right after the acquisition
-            process.background(cross_process_semaphores.drop_permit(core, grant, permits))
+            process.background(multiprocessing_semaphore.drop_permit(core, grant, permits))
             continue
         count = 1
         try:
             if permits > 1 and world.rng.random() < 0.2:
-                another = cross_process_semaphores.acquire_permit(core, b"", False, None, permits)
+                another = multiprocessing_semaphore.acquire_permit(core, b"", False, None, permits)
                 count += await Run(another, 0.0) is not None
             await Run(work(world))
         finally:
@@ -133,7 +133,7 @@ async def release(world: Simulation, process: SimProcess, permits: int, count: i
     begun = [False]
 
     def releasing() -> Coroutine[Any, Any, None]:
-        return cross_process_semaphores.release_permits(core, count, permits, begun, None)
+        return multiprocessing_semaphore.release_permits(core, count, permits, begun, None)
 
     while True:
         try:
@@ -148,14 +148,14 @@ async def release(world: Simulation, process: SimProcess, permits: int, count: i
                 return
         except KeyboardInterrupt:
             if not begun[0]:
-                process.background(cross_process_semaphores._release_rest(core, count, permits, None))
+                process.background(multiprocessing_semaphore._release_rest(core, count, permits, None))
             raise
 
 
 async def release_one(process: SimProcess, permits: int) -> None:
     """Release a permit if one is taken."""
     core = process.local(PATH, lambda: SemaphoreCore(PATH, permits, receipts(process)))
-    await Run(cross_process_semaphores._release_another(core, permits))
+    await Run(multiprocessing_semaphore._release_another(core, permits))
 
 
 def play_permits(world: Simulation) -> None:

@@ -76,11 +76,11 @@ async def candidate(world: Simulation, process: SimProcess) -> None:
 async def lead(world: Simulation, core: ElectionCore, owner: object, until: float | None) -> None:
     grant = core.grant
     if grant is not None:
-        place = grant.place
-        world.record("granted", what="lead", session_id=place.session_id, token=place.token, loss=grant.loss)
-        lives = place.session_id in world.server.engine.sessions and place.session_id not in world.tampered
-        if lives and not grant.loss.fired and named(world) not in (None, place.token):
-            world.fail(f"{place.token} leads, but LEADER names {named(world)}")
+        entry = grant.entry
+        world.record("granted", what="lead", session_id=entry.session_id, token=entry.token, loss=grant.loss)
+        lives = entry.session_id in world.server.engine.sessions and entry.session_id not in world.tampered
+        if lives and not grant.loss.fired and named(world) not in (None, entry.token):
+            world.fail(f"{entry.token} leads, but LEADER names {named(world)}")
     try:
         await Run(work(world))
         if not world.history.events("long") and world.rng.random() < 0.3:

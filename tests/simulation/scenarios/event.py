@@ -93,8 +93,8 @@ async def background_changer(world: Simulation, process: SimProcess) -> None:
         if world.rng.random() < 0.5:
             await Run(work(world))
         if flag and world.rng.random() < 0.5:
-            await Run(core.wait_for_told(), maybe_timeout(world))
-    while core.last_change_done is not None:
+            await Run(core.wait_after_background_changes(), maybe_timeout(world))
+    while core.changes_done is not None:
         await Run(work(world))
     node = world.server.engine.tree.node(PATH)
     if (node is not None and node.data == SET) != flag and not process.session.ended:

@@ -39,8 +39,8 @@ async def hold(world: Simulation, core: LockCore, owner: object, depth: int) -> 
     """Hold the lock while working ``depth`` times, then release it."""
     grant = core.grant
     if grant is not None:
-        place = grant.place
-        world.record("granted", what="lock", session_id=place.session_id, token=place.token, loss=grant.loss)
+        entry = grant.entry
+        world.record("granted", what="lock", session_id=entry.session_id, token=entry.token, loss=grant.loss)
     try:
         for _ in range(depth):
             await Run(work(world))

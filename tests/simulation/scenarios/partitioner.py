@@ -35,7 +35,7 @@ def core_of(process: SimProcess) -> PartitionerCore:
 
 def acquired(world: Simulation, process: SimProcess, share: str, token: int) -> None:
     grant = core_of(process).held[share]
-    world.record("granted", what=share, session_id=grant.place.session_id, token=token, loss=grant.loss)
+    world.record("granted", what=share, session_id=grant.entry.session_id, token=token, loss=grant.loss)
 
 
 def released(world: Simulation, share: str, token: int) -> None:

@@ -35,7 +35,7 @@ from distsync._protocols.queues.fifo import QueueCore
 from distsync._protocols.queues.ordered import OrderedCore, PriorityCore, key_of
 from distsync._protocols.queues.segments import SEGMENT
 from distsync._protocols.receipts import Receipts
-from distsync._protocols.steps import Call, Create, GetData, Together
+from distsync._protocols.steps import Call, Create, GetData, Pipeline
 from distsync.errors import Full, OutcomeUnknownError, ShutDown
 
 PATH = f"{ROOT}/queue/q"
@@ -302,7 +302,7 @@ def check_given_up(world: Simulation) -> None:
     for _, _, what, about in world.history.notes:
         if what == "*" and about[0] == "gave up":
             given_up.add(about[1]["data"])
-        elif what == ">" and isinstance(about, Together):
+        elif what == ">" and isinstance(about, Pipeline):
             asked = [each for request in about.requests for each in getattr(request, "operations", ())]
             if any(isinstance(each, Create) and each.sequence and each.data in given_up for each in asked):
                 world.fail(f"an item was sent although its put had ended: {given_up}")

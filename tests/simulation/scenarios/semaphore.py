@@ -65,7 +65,7 @@ async def holder(world: Simulation, process: SimProcess, permits: int, bound: in
         grant = await Run(core.acquire(b"", timeout != 0.0, owner, bound), timeout)
         if grant is None:
             continue
-        world.record("granted", what="permit", session_id=grant.place.session_id, loss=grant.loss)
+        world.record("granted", what="permit", session_id=grant.entry.session_id, loss=grant.loss)
         try:
             await Run(work(world))
             world.record("working", what="permit")

@@ -95,10 +95,10 @@ def granted(world: Simulation, core: SharedCore, owner: object, what: str) -> No
         world.record(
             "granted",
             what=what,
-            session_id=grant.place.session_id,
-            token=grant.place.token,
+            session_id=grant.entry.session_id,
+            token=grant.entry.token,
             loss=grant.loss,
-            name=None if share is not None and share.downgrading else grant.place.name,
+            name=None if share is not None and share.downgrading else grant.entry.name,
         )
 
 
@@ -156,7 +156,7 @@ async def write(world: Simulation, core: SharedCore, owner: object, process: str
     """Hold the write lock; sometimes also read, and downgrade."""
     timeout, linger = maybe_timeout(world), cache_seconds(world)
     cached = core.writer.cached
-    quick = linger and cached is not None and world.processes[process].is_proven(cached.place.session_id)
+    quick = linger and cached is not None and world.processes[process].is_proven(cached.entry.session_id)
     if not (quick and core.writer.acquire_from_cache(owner)):
         data, brief = (b'{"keep": 0.1}' if linger else b""), timeout is not None and timeout < 0.5
         if not await Run(core.writer.acquire(owner, data, timeout != 0.0, linger=linger, is_short_wait=brief), timeout):
@@ -221,8 +221,8 @@ async def holder(world: Simulation, process: SimProcess, consents: bool) -> None
         if not await Run(core.acquire(owner, b"{}")) or core.grant is None:
             continue
         grant = core.grant
-        place = grant.place
-        world.record("granted", what="lock", session_id=place.session_id, token=place.token, loss=grant.loss)
+        entry = grant.entry
+        world.record("granted", what="lock", session_id=entry.session_id, token=entry.token, loss=grant.loss)
         try:
             await Run(hold_on(world, grant, consents))
         finally:

@@ -96,7 +96,7 @@ async def waiter(world: Simulation, process: SimProcess) -> None:
                     world.fail(f"until more than {seen} returned {found}")
                 ended = found is not None
             else:
-                ended = await Run(view.next(), timeout)
+                ended = await Run(view.wait_for_change(), timeout)
             if not ended and timeout is None:
                 world.fail("a wait without a deadline ended without a result")
         except CorruptNodeError:
@@ -165,7 +165,7 @@ async def watcher(world: Simulation, process: SimProcess) -> None:
         timeout = world.rng.choice((0.0, 0.05, 0.5))
         until_ms = world.now_ms + round(timeout * 1000)
         try:
-            await Run(core.next(changed), timeout)
+            await Run(core.wait_for_change(changed), timeout)
         except DeadlineError:
             pass
         in_time = world.now_ms < until_ms

@@ -30,9 +30,9 @@ from distsync._protocols.steps import (
     Guid,
     Listing,
     Node,
+    Pipeline,
     StopHolding,
     Sync,
-    Together,
 )
 from distsync.errors import (
     BadVersionError,
@@ -61,7 +61,7 @@ async def acquire_permit(
     _forget_released_elsewhere(core)
     while True:
         try:
-            place, answers = await _enqueue_with_receipt(core, contender_data, max_permits)
+            entry, replies = await _enqueue_with_receipt(core, contender_data, max_permits)
         except DeadlineError:
             return None
         except OutcomeUnknownError as error:
@@ -69,23 +69,23 @@ async def acquire_permit(
                 return None
             continue
         try:
-            admitted = await core.enter(place, contender_data, answers, blocking)
+            admitted = await core.wait_for_admission(entry, contender_data, replies, blocking)
             if admitted:
-                return await core.granted(place, owner)
+                return await core.hold_permit(entry, owner)
         except SessionLostError:
             continue
         except BaseException as error:
-            await Background(_cancel_wait(core, place, max_permits))
+            await Background(_cancel_wait(core, entry, max_permits))
             if isinstance(error, DeadlineError):
                 return None
             raise
-        if admitted is False and await _cancel(core, place, max_permits):
+        if admitted is False and await _cancel(core, entry, max_permits):
             return None
         try:
-            if (await Connected()).session_id == place.session_id:
-                return Grant(place, owner=owner)
+            if (await Connected()).session_id == entry.session_id:
+                return Grant(entry, owner=owner)
         except BaseException as error:
-            await Background(_cancel_wait(core, place, max_permits))
+            await Background(_cancel_wait(core, entry, max_permits))
             if isinstance(error, DeadlineError):
                 return None
             raise
@@ -101,23 +101,23 @@ async def _enqueue_with_receipt(
     reads = (Children(core.path), GetData(core.path))
     while True:
         prefix, guid = wait_queue.node_name(await Guid(), wait_queue.LOCK)
-        create = Create(f"{core.path}/{prefix}", contender_data, ephemeral=True, sequence=True, after=True)
+        create = Create(f"{core.path}/{prefix}", contender_data, ephemeral=True, sequence=True, own_cleanup=True)
         try:
             settle = partial(_withdraw, core, guid, max_permits)
             outcome = await core.receipts.commit(create, reads=reads, on_unknown_outcome=settle)
         except NoNodeError:
-            await core.parents(core.path)
+            await core.ensure_directory(core.path)
             continue
         try:
             if outcome.results is not None:
                 name = outcome.results[0].path.rpartition("/")[2]
-                place = wait_queue.QueueEntry(core.path, name, outcome.zxid, outcome.session_id)
-                await wait_queue.check_sequence(place)
-                return wait_queue.Enqueued(place, outcome.answers)
+                entry = wait_queue.QueueEntry(core.path, name, outcome.zxid, outcome.session_id)
+                await wait_queue.check_sequence(entry)
+                return wait_queue.Enqueued(entry, outcome.replies)
             found = await wait_queue.find(core.path, guid)
-            place = found or wait_queue.QueueEntry(core.path, prefix, 0, outcome.session_id)
-            await wait_queue.check_sequence(place)
-            return wait_queue.Enqueued(place, tuple(await Together(*reads)))
+            entry = found or wait_queue.QueueEntry(core.path, prefix, 0, outcome.session_id)
+            await wait_queue.check_sequence(entry)
+            return wait_queue.Enqueued(entry, tuple(await Pipeline(*reads)))
         except BaseException:
             await Background(_withdraw(core, guid, max_permits, True))
             raise
@@ -127,23 +127,23 @@ async def _withdraw(core: SemaphoreCore, guid: str, max_permits: int | None, com
     """Cancel the wait of a contender after its call has ended, if its create was ``committed``."""
     if committed:
         session_id = (await Connected()).session_id
-        place = await wait_queue.find(core.path, guid)
-        await _cancel_wait(core, place or wait_queue.QueueEntry(core.path, guid, 0, session_id), max_permits)
+        entry = await wait_queue.find(core.path, guid)
+        await _cancel_wait(core, entry or wait_queue.QueueEntry(core.path, guid, 0, session_id), max_permits)
 
 
-async def _cancel_wait(core: SemaphoreCore, place: wait_queue.QueueEntry, max_permits: int | None) -> None:
+async def _cancel_wait(core: SemaphoreCore, entry: wait_queue.QueueEntry, max_permits: int | None) -> None:
     """Delete the contender of a call that has ended.
 
     If another process has released it, release another permit on behalf of that process.
     """
-    if (await Connected()).session_id != place.session_id:
+    if (await Connected()).session_id != entry.session_id:
         return
     with suppress(OverReleaseError):
-        if not await _cancel(core, place, max_permits) and (await Connected()).session_id == place.session_id:
+        if not await _cancel(core, entry, max_permits) and (await Connected()).session_id == entry.session_id:
             await _release_permit_elsewhere(core, max_permits)
 
 
-async def _cancel(core: SemaphoreCore, place: wait_queue.QueueEntry, max_permits: int | None) -> bool:
+async def _cancel(core: SemaphoreCore, entry: wait_queue.QueueEntry, max_permits: int | None) -> bool:
     """Delete our contender, in the background if interrupted or at the deadline.
 
     Return False if another process has released it. Raise OverReleaseError if too many permits
@@ -153,14 +153,14 @@ async def _cancel(core: SemaphoreCore, place: wait_queue.QueueEntry, max_permits
 
     async def settle(committed: bool | None) -> None:
         if committed is False:
-            await _cancel_wait(core, place, max_permits)
+            await _cancel_wait(core, entry, max_permits)
 
     try:
         while True:
-            change, over = (None, False) if max_permits is None else await core.release_operations(max_permits)
+            change, exceeds_max = (None, False) if max_permits is None else await core.release_operations(max_permits)
             in_flight = True
             try:
-                operations = (Delete(place.path),) if change is None else (change, Delete(place.path))
+                operations = (Delete(entry.path),) if change is None else (change, Delete(entry.path))
                 await core.receipts.commit(*operations, on_unknown_outcome=settle)
                 break
             except BadVersionError:
@@ -170,15 +170,15 @@ async def _cancel(core: SemaphoreCore, place: wait_queue.QueueEntry, max_permits
     except OutcomeUnknownError:
         return True
     except DeadlineError:
-        await Background(_cancel_wait(core, place, max_permits))
+        await Background(_cancel_wait(core, entry, max_permits))
         return True
     except Exception:
         raise
     except BaseException:
         if not in_flight:
-            await Background(_cancel_wait(core, place, max_permits))
+            await Background(_cancel_wait(core, entry, max_permits))
         raise
-    if over:
+    if exceeds_max:
         raise OverReleaseError("Semaphore released too many times")
     return True
 
@@ -237,16 +237,16 @@ async def _release_one(core: SemaphoreCore, max_permits: int | None, owner: obje
     try:
         await StopHolding(grant.loss)
     except BaseException:
-        await Background(_cancel_wait(core, grant.place, max_permits))
+        await Background(_cancel_wait(core, grant.entry, max_permits))
         raise
-    existed = await _cancel(core, grant.place, max_permits)
+    existed = await _cancel(core, grant.entry, max_permits)
     if grant.loss.fired:
         raise LockLostError(core.path, grant.loss.reason)
     try:
-        if existed or (await Connected()).session_id == grant.place.session_id:
+        if existed or (await Connected()).session_id == grant.entry.session_id:
             return existed
     except BaseException as error:
-        await Background(_cancel_wait(core, grant.place, max_permits))
+        await Background(_cancel_wait(core, grant.entry, max_permits))
         if isinstance(error, DeadlineError):
             return True
         raise
@@ -262,7 +262,7 @@ async def drop_permit(core: SemaphoreCore, grant: Grant, max_permits: int | None
     if grant in core.grants:
         core.grants.remove(grant)
         await StopHolding(grant.loss)
-        await _cancel_wait(core, grant.place, max_permits)
+        await _cancel_wait(core, grant.entry, max_permits)
     elif not grant.loss.fired or grant.loss.reason == ZNODE_DELETED:
         await _release_rest(core, 1, max_permits, grant.owner)
 

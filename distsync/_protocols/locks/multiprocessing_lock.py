@@ -20,7 +20,7 @@ from distsync._protocols.steps import (
     Delete,
     GetData,
     Listing,
-    Proven,
+    SessionAlive,
     StopHolding,
     Sync,
     WatchNode,
@@ -56,7 +56,7 @@ def _ignore_data(data: bytes) -> None:
 async def _check_still_held(grant: Grant) -> None:
     """Check whether another process has released this grant."""
     try:
-        await read(GetData(grant.place.path))
+        await read(GetData(grant.entry.path))
     except NoNodeError:
         if not grant.loss.fired:
             grant.loss.reason = ZNODE_DELETED
@@ -86,7 +86,7 @@ async def release(core: LockCore, owner: object) -> None:
 
 async def _was_released_elsewhere(grant: Grant | None, lost: LockLostError) -> bool:
     """Return whether another process released the lock, rather than our session ending."""
-    return lost.args[1:] == (ZNODE_DELETED,) and (grant is None or await Proven(grant.place.session_id))
+    return lost.args[1:] == (ZNODE_DELETED,) and (grant is None or await SessionAlive(grant.entry.session_id))
 
 
 async def _release_elsewhere(directory: str) -> None:
