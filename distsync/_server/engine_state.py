@@ -50,7 +50,7 @@ class EngineState:
         self.sessions = self.state.sessions
         self.watches = Watches()
         self.clock = PauseTolerantClock(config.tick_time_ms, config.forgive_pauses)
-        self.links: dict[int, Peer] = {}
+        self.peers: dict[int, Peer] = {}
         self.containers_due = 0
         self._fires: dict[type[Change], Callable[[str, int], list[Notify]]] = {
             CreateNode: self.watches.created,
@@ -82,10 +82,10 @@ class EngineState:
             self.containers_due = active_ms + self.config.container_interval_ms
         return active_ms
 
-    def touch_session(self, link: Peer, now_ms: int) -> None:
+    def touch_session(self, peer: Peer, now_ms: int) -> None:
         """Restart the timeout of the peer's session."""
-        link.heard_ms = now_ms
-        self.sessions.touch(link.session, self.advance_time(now_ms))
+        peer.heard_ms = now_ms
+        self.sessions.touch(peer.session, self.advance_time(now_ms))
 
     def next_zxid(self) -> int:
         self.state.zxid += 1
@@ -130,7 +130,7 @@ class EngineState:
         return [one for one in notices if self._may_read(one, acls.get(one.event.path, audience.of_parent))]
 
     def _may_read(self, notify: Notify, acl: tuple[Acl, ...]) -> bool:
-        return acl is OPEN_ACL or allows(acl, READ, self.links[notify.peer].identities)
+        return acl is OPEN_ACL or allows(acl, READ, self.peers[notify.peer_id].identities)
 
     def end_session(self, session: Session, now_ms: int) -> list[Effect]:
         """Close a session and delete its ephemeral nodes under one zxid. Its connection stays open."""
@@ -140,13 +140,13 @@ class EngineState:
             effects += self.fire_watches(DeleteNode(path), audience, self.state.zxid)
         return effects
 
-    def remove_peer(self, peer: int) -> None:
+    def remove_peer(self, peer_id: int) -> None:
         """Forget a connection, its watches and its identities."""
-        link = self.links.pop(peer, None)
-        if link is not None:
-            self.watches.forget(peer)
-            link.session.owner = None
+        peer = self.peers.pop(peer_id, None)
+        if peer is not None:
+            self.watches.forget(peer_id)
+            peer.session.owner = None
 
-    def drop(self, peer: int) -> list[Effect]:
-        self.remove_peer(peer)
-        return [Drop(peer)]
+    def drop(self, peer_id: int) -> list[Effect]:
+        self.remove_peer(peer_id)
+        return [Drop(peer_id)]

@@ -28,12 +28,12 @@ class Peer:
         heard_ms: When its last request was handled.
     """
 
-    __slots__ = ("peer", "session", "identities", "admitted", "sasl", "heard_ms")
+    __slots__ = ("id", "session", "identities", "admitted", "sasl", "heard_ms")
 
     def __init__(
-        self, peer: int, session: Session, identities: Iterable[Identity], sasl: Authenticator | None, admitted: bool
+        self, id: int, session: Session, identities: Iterable[Identity], sasl: Authenticator | None, admitted: bool
     ) -> None:
-        self.peer = peer
+        self.id = id
         self.session = session
         self.identities = [*identities]
         self.sasl = sasl
