@@ -100,7 +100,7 @@ class Engine:
             core.advance_time(now_ms)
             return [Drop(peer_id)]
         self._count += 1
-        if peer.heard_ms != now_ms or core.clock.now_ms != now_ms:
+        if peer.last_request_ms != now_ms or core.clock.now_ms != now_ms:
             core.touch_session(peer, now_ms)
         return self._requests.handle(peer, xid, request, now_ms)
 

@@ -42,7 +42,7 @@ class EnsembleError(ServerStartError):
 def missing() -> str:
     """Return why no ZooKeeper can be started here; empty if one can."""
     if not shutil.which("java"):
-        return "there is no java here"
+        return "no java executable in PATH"
     if not os.environ.get(CLASSPATH) and not (DEBIAN / "zookeeper.jar").exists():
         return f"no ZooKeeper: install Debian's package zookeeper or set {CLASSPATH}"
     return ""

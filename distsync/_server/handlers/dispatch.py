@@ -47,13 +47,13 @@ class Requests:
     def __init__(self, core: EngineState) -> None:
         self._core = core
         self._reads = Reads(core.tree, core.watches, core.config.seed)
-        self._watching = WatchHandlers(core.tree, core.watches)
+        self._watch_handlers = WatchHandlers(core.tree, core.watches)
         self._writes = Writes(core.tree, core.config.enforce_quota, core.policy)
         self._handlers: dict[type[r.Request], Handler] = {
-            **{kind: self._reader(answer) for kind, answer in self._reads.answers.items()},
-            **{kind: self._reader(answer) for kind, answer in self._watching.answers.items()},
-            **{kind: self._writer(plan, self._writes.body) for kind, plan in self._writes.plans.items()},
-            r.CreateRequest: self._writer(self._writes.plans[r.CreateRequest], created),
+            **{kind: self._read_handler(handler) for kind, handler in self._reads.handlers.items()},
+            **{kind: self._read_handler(handler) for kind, handler in self._watch_handlers.handlers.items()},
+            **{kind: self._write_handler(plan, self._writes.body) for kind, plan in self._writes.plans.items()},
+            r.CreateRequest: self._write_handler(self._writes.plans[r.CreateRequest], created),
             r.MultiRequest: self._multi,
             r.SetWatchesRequest: self._set_watches,
             r.SetWatches2Request: self._set_watches,
@@ -84,19 +84,19 @@ class Requests:
     def _reply(self, peer: Peer, xid: int, err: int = 0, body: r.Body | None = None) -> Reply:
         return reply(peer.id, xid, self._core.state.zxid, err, body)
 
-    def _reader(self, answer: Callable[[Peer, Any], r.Body | None]) -> Handler:
+    def _read_handler(self, handler: Callable[[Peer, Any], r.Body | None]) -> Handler:
         state = self._core.state
 
         def read(peer: Peer, xid: int, request: Any, now_ms: int) -> list[Effect]:
             try:
-                return [reply(peer.id, xid, state.zxid, 0, answer(peer, request))]
+                return [reply(peer.id, xid, state.zxid, 0, handler(peer, request))]
             except RequestRefused as refusal:
                 return [self._reply(peer, xid, refusal.code)]
 
         return read
 
-    def _writer(
-        self, plan: Callable[[Peer, Any], NodeChange | None], answer: Callable[[Any, Any], r.Body | None]
+    def _write_handler(
+        self, plan: Callable[[Peer, Any], NodeChange | None], reply_body: Callable[[Any, Any], r.Body | None]
     ) -> Handler:
         state, transact = self._core.state, self._core.transact
 
@@ -106,7 +106,7 @@ class Requests:
             except RequestRefused as refusal:
                 return [*transact(None, now_ms), self._reply(peer, xid, refusal.code)]
             effects = transact(change, now_ms)
-            effects.append(reply(peer.id, xid, state.zxid, 0, answer(request, change)))
+            effects.append(reply(peer.id, xid, state.zxid, 0, reply_body(request, change)))
             return effects
 
         return write
@@ -115,17 +115,19 @@ class Requests:
         """Apply all operations under one zxid, or none. Each sees the changes of those before it."""
         core, zxid = self._core, self._core.next_zxid()
         changes: list[NodeChange] = []
-        audiences: list[ReadPermissions] = []
+        permissions: list[ReadPermissions] = []
         results: list[r.Result] = []
         try:
-            self._apply_all(peer, request.operations, now_ms, changes, audiences, results)
+            self._apply_all(peer, request.operations, now_ms, changes, permissions, results)
         except RequestRefused as refusal:
             failed = self._failed(peer, xid, len(request.operations) - len(results), len(results), refusal.code)
             return [core.state.commit(zxid, now_ms, ()), failed]
-        notified = zip(changes, audiences, strict=True) if core.watches.any else ()
-        notices = [notice for change, audience in notified for notice in core.fire_watches(change, audience, zxid)]
+        notified = zip(changes, permissions, strict=True) if core.watches.any else ()
+        notifications = [
+            notification for change, allowed in notified for notification in core.fire_watches(change, allowed, zxid)
+        ]
         body = r.MultiReply(tuple(results))
-        return [core.state.commit(zxid, now_ms, changes), *notices, self._reply(peer, xid, 0, body)]
+        return [core.state.commit(zxid, now_ms, changes), *notifications, self._reply(peer, xid, 0, body)]
 
     def _apply_all(
         self,
@@ -133,10 +135,10 @@ class Requests:
         operations: tuple[r.Operation, ...],
         now_ms: int,
         changes: list[NodeChange],
-        audiences: list[ReadPermissions],
+        permissions: list[ReadPermissions],
         results: list[r.Result],
     ) -> None:
-        """Apply all operations and fill ``changes``, ``audiences`` and ``results``; undo them on any error.
+        """Apply all operations and fill ``changes``, ``permissions`` and ``results``; undo them on any error.
 
         A refused multi consumes its zxid. Any other error gives the zxid back, because the network
         server concludes from an unchanged zxid that the engine has not changed.
@@ -153,7 +155,7 @@ class Requests:
                 change = plans[type(operation)](peer, operation)
                 if change is not None:
                     undos.append(state.tree.inverse(change))
-                    audiences.append(self._core.audience(change) if watched else NOBODY)
+                    permissions.append(self._core.permissions(change) if watched else NOBODY)
                     state.apply(change, state.zxid, now_ms)
                     changes.append(change)
                 results.append(result(operation, change))
@@ -178,7 +180,7 @@ class Requests:
     def _set_watches(
         self, peer: Peer, xid: int, request: r.SetWatchesRequest | r.SetWatches2Request, now_ms: int
     ) -> list[Effect]:
-        return [*self._watching.rearm(peer, request, self._core.state.zxid), self._reply(peer, xid)]
+        return [*self._watch_handlers.rearm(peer, request, self._core.state.zxid), self._reply(peer, xid)]
 
     def _auth(self, peer: Peer, xid: int, request: r.AuthRequest, now_ms: int) -> list[Effect]:
         """Add an identity, or close the connection if the scheme is not supported. The reply's zxid is 0."""

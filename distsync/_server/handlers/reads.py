@@ -30,13 +30,13 @@ _BLANKS = "".join(map(chr, range(33)))
 
 
 class Reads:
-    """Read handlers. ``answers`` maps types of requests to ``answer(peer, request)``."""
+    """Read handlers. ``handlers`` maps types of requests to ``handler(peer, request)``."""
 
     def __init__(self, tree: Tree, watches: Watches, seed: int) -> None:
         self._tree = tree
         self._watches = watches
-        self._turn = seed
-        self.answers: dict[type, Callable[[Peer, Any], r.Body]] = {
+        self._shuffle_state = seed
+        self.handlers: dict[type, Callable[[Peer, Any], r.Body]] = {
             r.ExistsRequest: self._exists,
             r.GetDataRequest: self._get_data,
             r.GetChildrenRequest: self._get_children,
@@ -95,7 +95,7 @@ class Reads:
 
     def _read_one(self, peer: Peer, request: r.GetChildrenRequest | r.GetDataRequest) -> r.Result:
         try:
-            result: r.Result = self.answers[type(request)](peer, request._replace(watch=False))  # type: ignore[assignment]
+            result: r.Result = self.handlers[type(request)](peer, request._replace(watch=False))  # type: ignore[assignment]
         except RequestRefused as refusal:
             return r.ErrorReply(refusal.code)
         return result
@@ -130,10 +130,10 @@ class Reads:
         names = tuple(children)
         if len(names) < 2:
             return names
-        self._turn = (self._turn * 1103515245 + 12345) & 0x7FFFFFFF
-        cut = (self._turn >> 8) % len(names)
+        self._shuffle_state = (self._shuffle_state * 1103515245 + 12345) & 0x7FFFFFFF
+        cut = (self._shuffle_state >> 8) % len(names)
         names = names[cut:] + names[:cut]
-        return names[::-1] if self._turn & 0x10000 else names
+        return names[::-1] if self._shuffle_state & 0x10000 else names
 
     def _readable(self, peer: Peer, path: str) -> TreeNode:
         node = self._require(path)

@@ -23,7 +23,7 @@ _MODES: dict[int, WatcherMode] = {
 
 
 class WatchHandlers:
-    """Watch handlers. ``answers`` maps types of requests to ``answer(peer, request)``."""
+    """Watch handlers. ``handlers`` maps types of requests to ``handler(peer, request)``."""
 
     def __init__(self, tree: Tree, watches: Watches) -> None:
         self._tree = tree
@@ -33,7 +33,7 @@ class WatchHandlers:
             WatcherType.DATA: (watches.data,),
             WatcherType.ANY: (watches.children, watches.data),
         }
-        self.answers: dict[type, Callable[[Peer, Any], r.Body | None]] = {
+        self.handlers: dict[type, Callable[[Peer, Any], r.Body | None]] = {
             r.AddWatchRequest: self._add,
             r.CheckWatchesRequest: self._check,
             r.RemoveWatchesRequest: self._remove,
