@@ -26,8 +26,8 @@ from simulation.scenarios.common import (
     processes,
     separate_rng,
     spawn,
-    work,
 )
+from simulation.scenarios.lock import work_recursively
 
 from distsync._protocols import steps, wait_queue
 from distsync._protocols.locks import revocation
@@ -91,9 +91,7 @@ async def hold(world: Simulation, process: SimProcess, owner: object, linger: fl
         place = grant.place
         world.record("granted", what="lock", session_id=place.session_id, token=place.token, loss=grant.loss)
     try:
-        for _ in range(depth):
-            await Run(work(world))
-            world.record("working", what="lock")
+        await work_recursively(world, core_of(process), owner, depth)
     finally:
         world.record("released", what="lock")
         await release(world, process, owner, linger)
