@@ -124,8 +124,8 @@ class HolderOracle(Check):
 
 
 async def inspector(world: Simulation, process: SimProcess, oracle: HolderOracle) -> None:
-    """Read a few times whether the lock is held, which must be so if one thread holds it all the time
-    meanwhile; sometimes delete the holder's znode, or revoke the lock.
+    """Read a few times whether the lock is held, and sometimes delete the holder's znode, or revoke the
+    lock. A read must find it held if one thread holds it from the start of the read to its end.
     """
     core = core_of(process)
     for _ in range(world.rng.randint(1, 4)):
