@@ -63,10 +63,10 @@ def reserved_port(port: int = 0) -> socket.socket:
     """Return a socket that reserves a port of loopback (0 for any) for a server that binds it with
     SO_REUSEADDR, as Java does.
     """
-    kept = socket.socket()
-    kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    kept.bind((LOOPBACK, port))
-    return kept
+    reserved = socket.socket()
+    reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    reserved.bind((LOOPBACK, port))
+    return reserved
 
 
 class ProcessGuard:
