@@ -33,8 +33,8 @@ from distsync._server.session_table import Sessions
 
 _new: Callable[[type, tuple[Any, ...]], Any] = tuple.__new__
 
-PIECE_BYTES = 256 * 1024
-"""Minimum size of a snapshot piece, except the last. A piece exceeds it by less than one record."""
+CHUNK_BYTES = 256 * 1024
+"""Minimum size of a snapshot chunk, except the last. A chunk exceeds it by less than one record."""
 
 
 class DurableState:
@@ -77,17 +77,17 @@ class DurableState:
         self.zxid = zxid
 
     def snapshot(self) -> Iterator[bytes]:
-        piece = bytearray()
+        chunk = bytearray()
         for record in self._records():
-            piece += pack(record)
-            if len(piece) >= PIECE_BYTES:
-                yield bytes(piece)
-                piece.clear()
-        if piece:
-            yield bytes(piece)
+            chunk += pack(record)
+            if len(chunk) >= CHUNK_BYTES:
+                yield bytes(chunk)
+                chunk.clear()
+        if chunk:
+            yield bytes(chunk)
 
-    def restore(self, pieces: Iterable[bytes]) -> None:
-        records = (record for piece in pieces for record in unpack(piece))
+    def restore(self, chunks: Iterable[bytes]) -> None:
+        records = (record for chunk in chunks for record in unpack(chunk))
         head = next(records, None)
         if not isinstance(head, StoredHead):
             raise UnreadableStateError("the snapshot has no head")

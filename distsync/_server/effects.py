@@ -14,7 +14,7 @@ from distsync._wire.records import Body, ConnectResponse, WatcherEvent
 class Accepted(NamedTuple):
     """Reply to a handshake. A refusal (unknown session, wrong password) has session id 0, and a Drop follows."""
 
-    peer: int
+    peer_id: int
     response: ConnectResponse
 
 
@@ -24,7 +24,7 @@ class Reply(NamedTuple):
     That is so for all errors, except of a SaslRequest.
     """
 
-    peer: int
+    peer_id: int
     xid: int
     zxid: int
     err: int
@@ -34,16 +34,16 @@ class Reply(NamedTuple):
 _new: Callable[[type, tuple[Any, ...]], Any] = tuple.__new__
 
 
-def reply(peer: int, xid: int, zxid: int, err: int, body: Body | None) -> Reply:
+def reply(peer_id: int, xid: int, zxid: int, err: int, body: Body | None) -> Reply:
     """Create a Reply, faster than its constructor does."""
-    made: Reply = _new(Reply, (peer, xid, zxid, err, body))
+    made: Reply = _new(Reply, (peer_id, xid, zxid, err, body))
     return made
 
 
 class Notify(NamedTuple):
     """Notify a watcher. ``zxid`` is the transaction that fired the watch."""
 
-    peer: int
+    peer_id: int
     zxid: int
     event: WatcherEvent
 
@@ -51,7 +51,7 @@ class Notify(NamedTuple):
 class Drop(NamedTuple):
     """Close the connection once everything queued was sent. The engine has already forgotten the peer."""
 
-    peer: int
+    peer_id: int
 
 
 class Commit(NamedTuple):

@@ -1,6 +1,6 @@
 """The server as a state machine: a request and the time go in, effects come out.
 
-Times are ints in ms since the epoch. A peer is a number that the network server assigns to a
+Times are ints in ms since the epoch. A peer id is a number that the network server assigns to a
 connection and never reuses. Calls are executed and answered in the order in which they are made.
 """
 
@@ -74,7 +74,7 @@ class Engine:
 
     def connect(
         self,
-        peer: int,
+        peer_id: int,
         request: ConnectRequest,
         now_ms: int,
         address: str = "127.0.0.1",
@@ -90,28 +90,28 @@ class Engine:
         """
         self._core.advance_time(now_ms)
         named = (Identity("x509", subject),) if subject else ()
-        return Handshake(self._core, peer, request, now_ms, (Identity("ip", address), *named), sasl).effects()
+        return Handshake(self._core, peer_id, request, now_ms, (Identity("ip", address), *named), sasl).effects()
 
-    def step(self, peer: int, xid: int, request: Request, now_ms: int) -> list[Effect]:
-        """Handle a request of ``peer``. A peer without a session is dropped."""
+    def step(self, peer_id: int, xid: int, request: Request, now_ms: int) -> list[Effect]:
+        """Handle a request of a peer. A peer without a session is dropped."""
         core = self._core
-        link = core.links.get(peer)
-        if link is None:
+        peer = core.peers.get(peer_id)
+        if peer is None:
             core.advance_time(now_ms)
-            return [Drop(peer)]
+            return [Drop(peer_id)]
         self._count += 1
-        if link.heard_ms != now_ms or core.clock.now_ms != now_ms:
-            core.touch_session(link, now_ms)
-        return self._requests.handle(link, xid, request, now_ms)
+        if peer.last_request_ms != now_ms or core.clock.now_ms != now_ms:
+            core.touch_session(peer, now_ms)
+        return self._requests.handle(peer, xid, request, now_ms)
 
-    def admission(self, peer: int) -> tuple[int, bool]:
-        """Return the session id of ``peer`` (0 if it has none), and whether it is sufficiently authenticated."""
-        link = self._core.links.get(peer)
-        return (0, False) if link is None else (link.session.id, link.admitted)
+    def admission(self, peer_id: int) -> tuple[int, bool]:
+        """Return the session id of the peer (0 if it has none), and whether it is sufficiently authenticated."""
+        peer = self._core.peers.get(peer_id)
+        return (0, False) if peer is None else (peer.session.id, peer.admitted)
 
-    def hang_up(self, peer: int, now_ms: int) -> list[Effect]:
+    def disconnect(self, peer_id: int, now_ms: int) -> list[Effect]:
         """Handle a closed connection. Its session stays open until its timeout."""
-        self._core.remove_peer(peer)
+        self._core.remove_peer(peer_id)
         return []
 
     def expire(self, session_id: int, now_ms: int) -> list[Effect]:
@@ -186,12 +186,12 @@ class Engine:
         self._core.state.replay(payload)
 
     def snapshot(self) -> Iterator[bytes]:
-        """Iterate over the whole state in pieces. The state must not be changed in the meantime."""
+        """Iterate over the whole state in chunks. The state must not be changed in the meantime."""
         return self._core.state.snapshot()
 
-    def restore(self, pieces: Iterable[bytes]) -> None:
+    def restore(self, chunks: Iterable[bytes]) -> None:
         """Restore a `snapshot`. Must be called on a new engine, before `replay`. Raises UnreadableStateError."""
-        self._core.state.restore(pieces)
+        self._core.state.restore(chunks)
 
     def expiries(self) -> dict[int, list[int]]:
         """Return the session ids by expected expiry time."""
@@ -202,8 +202,9 @@ class Engine:
 
     def data_watches(self) -> list[tuple[str, int]]:
         """Return the path and session id of each data watch."""
-        links = self._core.links
-        return [(path, links[peer].session.id) for path, peers in self.watches.data.by_path.items() for peer in peers]
+        peers = self._core.peers
+        by_path = self.watches.data.by_path
+        return [(path, peers[peer_id].session.id) for path, watchers in by_path.items() for peer_id in watchers]
 
     def statistics(self, now_ms: int) -> EngineStatistics:
         """Return the current statistics, without iterating over the znodes."""
@@ -215,7 +216,7 @@ class Engine:
             containers=len(tree.containers),
             data_bytes=tree.data_bytes,
             sessions=len(self.sessions),
-            connections=len(self._core.links),
+            connections=len(self._core.peers),
             watches=watches.data.count() + watches.children.count(),
             requests=self._count,
         )

@@ -50,7 +50,7 @@ class EngineState:
         self.sessions = self.state.sessions
         self.watches = Watches()
         self.clock = PauseTolerantClock(config.tick_time_ms, config.forgive_pauses)
-        self.links: dict[int, Peer] = {}
+        self.peers: dict[int, Peer] = {}
         self.containers_due = 0
         self._fires: dict[type[Change], Callable[[str, int], list[Notify]]] = {
             CreateNode: self.watches.created,
@@ -82,10 +82,10 @@ class EngineState:
             self.containers_due = active_ms + self.config.container_interval_ms
         return active_ms
 
-    def touch_session(self, link: Peer, now_ms: int) -> None:
+    def touch_session(self, peer: Peer, now_ms: int) -> None:
         """Restart the timeout of the peer's session."""
-        link.heard_ms = now_ms
-        self.sessions.touch(link.session, self.advance_time(now_ms))
+        peer.last_request_ms = now_ms
+        self.sessions.touch(peer.session, self.advance_time(now_ms))
 
     def next_zxid(self) -> int:
         self.state.zxid += 1
@@ -99,8 +99,8 @@ class EngineState:
             return [state.commit(zxid, now_ms, ())]
         if not self.watches.may_fire(change):
             return [state.apply_and_commit(change, zxid, now_ms)]
-        audience = self.audience(change)
-        return [state.apply_and_commit(change, zxid, now_ms), *self.fire_watches(change, audience, zxid)]
+        permissions = self.permissions(change)
+        return [state.apply_and_commit(change, zxid, now_ms), *self.fire_watches(change, permissions, zxid)]
 
     def record_extra(self, change: ResizeSession, now_ms: int) -> list[Effect]:
         """Apply and commit ``change`` under the last zxid, because ZooKeeper assigns it none."""
@@ -108,7 +108,7 @@ class EngineState:
         self.state.apply(change, zxid, now_ms)
         return [self.state.commit(zxid, now_ms, (change,))]
 
-    def audience(self, change: Change) -> ReadPermissions:
+    def permissions(self, change: Change) -> ReadPermissions:
         """Return the ACLs for the notifications of a change. Must be called before the change is applied."""
         if not isinstance(change, (CreateNode, DeleteNode, SetNodeData)):
             return NOBODY
@@ -117,36 +117,36 @@ class EngineState:
             change.acl if isinstance(change, CreateNode) else nodes[path].acl, nodes[parent_of(path)].acl
         )
 
-    def fire_watches(self, change: Change, audience: ReadPermissions, zxid: int) -> list[Notify]:
+    def fire_watches(self, change: Change, permissions: ReadPermissions, zxid: int) -> list[Notify]:
         """Fire the watches of a change to one znode. For a CloseSession, see `end_session`."""
         fire = self._fires.get(type(change))
-        return self._drop_unreadable(fire(change.path, zxid), change.path, audience) if fire else []  # type: ignore[union-attr]
+        return self._drop_unreadable(fire(change.path, zxid), change.path, permissions) if fire else []  # type: ignore[union-attr]
 
-    def _drop_unreadable(self, notices: list[Notify], path: str, audience: ReadPermissions) -> list[Notify]:
+    def _drop_unreadable(self, notifications: list[Notify], path: str, permissions: ReadPermissions) -> list[Notify]:
         """Remove notifications of znodes that the watcher may not read. Their watches are used up as well."""
-        if audience == EVERYBODY:
-            return notices
-        acls = {path: audience.of_node}
-        return [one for one in notices if self._may_read(one, acls.get(one.event.path, audience.of_parent))]
+        if permissions == EVERYBODY:
+            return notifications
+        acls = {path: permissions.of_node}
+        return [one for one in notifications if self._may_read(one, acls.get(one.event.path, permissions.of_parent))]
 
     def _may_read(self, notify: Notify, acl: tuple[Acl, ...]) -> bool:
-        return acl is OPEN_ACL or allows(acl, READ, self.links[notify.peer].identities)
+        return acl is OPEN_ACL or allows(acl, READ, self.peers[notify.peer_id].identities)
 
     def end_session(self, session: Session, now_ms: int) -> list[Effect]:
         """Close a session and delete its ephemeral nodes under one zxid. Its connection stays open."""
-        owned = [(path, self.audience(DeleteNode(path))) for path in self.tree.owned(session.id)]
+        owned = [(path, self.permissions(DeleteNode(path))) for path in self.tree.owned(session.id)]
         effects = self.transact(CloseSession(session.id), now_ms)
-        for path, audience in owned:
-            effects += self.fire_watches(DeleteNode(path), audience, self.state.zxid)
+        for path, permissions in owned:
+            effects += self.fire_watches(DeleteNode(path), permissions, self.state.zxid)
         return effects
 
-    def remove_peer(self, peer: int) -> None:
+    def remove_peer(self, peer_id: int) -> None:
         """Forget a connection, its watches and its identities."""
-        link = self.links.pop(peer, None)
-        if link is not None:
-            self.watches.forget(peer)
-            link.session.owner = None
+        peer = self.peers.pop(peer_id, None)
+        if peer is not None:
+            self.watches.forget(peer_id)
+            peer.session.owner = None
 
-    def drop(self, peer: int) -> list[Effect]:
-        self.remove_peer(peer)
-        return [Drop(peer)]
+    def drop(self, peer_id: int) -> list[Effect]:
+        self.remove_peer(peer_id)
+        return [Drop(peer_id)]

@@ -42,10 +42,10 @@ from distsync._server.journal.journal_errors import JournalCorruptError, Journal
 from distsync._server.net.listener import ServeError, listen, tls_context
 from distsync._server.net.log_limit import log_to_standard_error
 from distsync._server.net.server import NetworkServer
-from distsync._server.options import USUAL, Options
+from distsync._server.options import DEFAULT_OPTIONS, Options
 from distsync.errors import DistsyncError
 
-Piece = TypeVar("Piece")
+Item = TypeVar("Item")
 
 DIGEST = re.compile(r"[^\s:]+:[A-Za-z0-9+/]{27}=")
 USER_NAME = re.compile(r"[^\s:/@#][^\s:/@]*")
@@ -68,7 +68,7 @@ def serve(
     secret: str | None = None,
     idle_exit: float | None = None,
     allow_remote: bool = False,
-    options: Options = USUAL,
+    options: Options = DEFAULT_OPTIONS,
     address_file: Path | None = None,
     ready: Callable[[], None] = lambda: None,
 ) -> None:
@@ -97,7 +97,7 @@ def serve(
     )
     with opened as (server, listening):
         address = ServerAddress(host, listening.getsockname()[1], secret or "", os.getpid())
-        with _published(address, Path(data_dir).absolute(), address_file, ready) as announce:
+        with _published_address(address, Path(data_dir).absolute(), address_file, ready) as announce:
             gc.freeze()  # the loaded tree is long-lived: do not scan it again
             server.run(listening, announce)
 
@@ -111,7 +111,7 @@ def open_server(
     secret: str | None = None,
     idle_exit: float | None = None,
     allow_remote: bool = False,
-    options: Options = USUAL,
+    options: Options = DEFAULT_OPTIONS,
 ) -> Iterator[tuple[NetworkServer, socket.socket]]:
     """Open a server that is ready to run, and its listening socket; close it after the block.
 
@@ -124,9 +124,9 @@ def open_server(
     authenticated = secret or options.required_schemes or (tls is not None and tls.ca and not tls.optional)
     remote = allow_remote or (tls is not None and bool(authenticated))
     with closing(listen(host, port, Path(data_dir), remote=remote)) as listening:
-        folder = _folder(Path(data_dir))
+        folder = _create_data_folder(Path(data_dir))
         with _locked(folder), closing(Journal(folder, sync_full=options.sync_full)) as journal:
-            engine = _engine(journal, secret, options)
+            engine = _restored_engine(journal, secret, options)
             yield (
                 NetworkServer(engine, journal, secret=secret, idle_exit=idle_exit, options=options, tls=context),
                 listening,
@@ -146,7 +146,7 @@ def _check_schemes(options: Options) -> None:
         raise ServeError(f"--require-auth {scheme} needs {needs}")
 
 
-def _folder(data_dir: Path) -> Path:
+def _create_data_folder(data_dir: Path) -> Path:
     try:
         make_folder(data_dir.absolute())
     except OSError as error:
@@ -161,19 +161,19 @@ def _locked(folder: Path) -> Iterator[None]:
         try:
             stack.enter_context(locked(folder / "lock", LOCK_S))
         except LockedByAnotherError:
-            raise ServeError(f"the data folder {folder} is in use by {_owner(folder)}") from None
+            raise ServeError(f"the data folder {folder} is in use by {_lock_holder(folder)}") from None
         except OSError as error:
             raise ServeError(f"cannot lock the data folder {folder}: {error}") from error
         yield
 
 
-def _owner(folder: Path) -> str:
+def _lock_holder(folder: Path) -> str:
     owner = read_address(folder / ADDRESS)
     return f"the server at {owner.hosts} (process {owner.pid})" if owner else "another server"
 
 
 @contextmanager
-def _published(
+def _published_address(
     address: ServerAddress, folder: Path, user_file: Path | None, ready: Callable[[], None]
 ) -> Iterator[Callable[[], None]]:
     """Yield a function that writes the address files. After the block, delete the additional one."""
@@ -192,7 +192,7 @@ def _published(
             user_file.unlink(missing_ok=True)
 
 
-def _engine(journal: Journal, secret: str | None, options: Options) -> Engine:
+def _restored_engine(journal: Journal, secret: str | None, options: Options) -> Engine:
     """Create an engine with the state from the journal."""
     contents = journal.load()
     required = digest_of(f"{USER}:{secret}".encode()) if secret else None
@@ -217,7 +217,7 @@ def _engine(journal: Journal, secret: str | None, options: Options) -> Engine:
         for _, payload in _consume(contents.records):
             engine.replay(payload)
         engine.tree.recount_quotas()
-        if contents.died:
+        if contents.machine_crashed:
             _begin_epoch(engine, journal, contents.lost)
         if engine.zxid < 0:  # tree of an earlier version, created on a clock before 2024
             _advance_zxid(first_zxid, engine, journal)
@@ -241,11 +241,11 @@ def _advance_zxid(zxid: int, engine: Engine, journal: Journal) -> None:
     journal.append([(zxid, payload)], synced=True)  # another crash must not reuse the same zxids
 
 
-def _consume(pieces: list[Piece]) -> Iterator[Piece]:
-    """Iterate over the pieces, freeing each, because together they are as large as the state."""
-    pieces.reverse()
-    while pieces:
-        yield pieces.pop()
+def _consume(items: list[Item]) -> Iterator[Item]:
+    """Iterate over the items, freeing each, because together they are as large as the state."""
+    items.reverse()
+    while items:
+        yield items.pop()
 
 
 def read_secret(path: Path) -> str:
@@ -322,7 +322,7 @@ def run(
     super_file: Path | None = None,
     idle_exit: float | None = None,
     allow_remote: bool = False,
-    options: Options = USUAL,
+    options: Options = DEFAULT_OPTIONS,
 ) -> int:
     """Run `serve` for the command line. Print errors to standard error, and return the exit status."""
     _prepare_process()

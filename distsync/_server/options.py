@@ -22,13 +22,13 @@ class Limits:
     handshake_seconds: float = 10.0
     """Time to complete the handshake, and to show the secret. Then the connection is closed or the session expires."""
 
-    linger_seconds: float = 10.0
+    close_seconds: float = 10.0
     """Time to send the last replies of a connection that is closing. Then it is aborted."""
 
     unauthenticated_sessions: int = 1000
     """Maximum number of sessions that have not shown the secret. If exceeded, the oldest expires."""
 
-    held_bytes: int = 256 << 20
+    buffered_bytes: int = 256 << 20
     """Maximum size of the buffers of all connections. If exceeded, the connections with the largest are closed."""
 
     connections: int | None = None
@@ -87,4 +87,4 @@ class Options:
     limits: Limits = field(default_factory=Limits)
 
 
-USUAL = Options()
+DEFAULT_OPTIONS = Options()

@@ -25,17 +25,17 @@ class Peer:
         identities: Identities that the client has added or proved.
         admitted: Whether the client has all required identities.
         sasl: Its SASL exchange; None if the server does not support SASL.
-        heard_ms: When its last request was handled.
+        last_request_ms: When its last request was handled.
     """
 
-    __slots__ = ("peer", "session", "identities", "admitted", "sasl", "heard_ms")
+    __slots__ = ("id", "session", "identities", "admitted", "sasl", "last_request_ms")
 
     def __init__(
-        self, peer: int, session: Session, identities: Iterable[Identity], sasl: Authenticator | None, admitted: bool
+        self, id: int, session: Session, identities: Iterable[Identity], sasl: Authenticator | None, admitted: bool
     ) -> None:
-        self.peer = peer
+        self.id = id
         self.session = session
         self.identities = [*identities]
         self.sasl = sasl
         self.admitted = admitted
-        self.heard_ms: int | None = None
+        self.last_request_ms: int | None = None

@@ -15,20 +15,20 @@ class SteadyClock:
     the engine treats them as a pause.
     """
 
-    __slots__ = ("_least_ns", "_ahead_ns")
+    __slots__ = ("_min_step_ns", "_offset_ns")
 
     def __init__(self, tick_ms: int, wall_ns: int, steady_ns: int) -> None:
-        self._least_ns = (tick_ms + 1) * 1_000_000  # still longer than a tick when rounded to ms
-        self._ahead_ns = wall_ns - steady_ns
+        self._min_step_ns = (tick_ms + 1) * 1_000_000  # still longer than a tick when rounded to ms
+        self._offset_ns = wall_ns - steady_ns
 
     def advance_time(self, wall_ns: int, steady_ns: int) -> int:
         """Return the time in ms since the epoch, given the wall clock and the monotonic clock."""
-        ahead_ns = wall_ns - steady_ns
-        step_ns = ahead_ns - self._ahead_ns
-        if abs(step_ns) > self._least_ns:
+        offset_ns = wall_ns - steady_ns
+        step_ns = offset_ns - self._offset_ns
+        if abs(step_ns) > self._min_step_ns:
             # Whole ms only: a fraction could be rounded to a ms of elapsed time.
-            self._ahead_ns += step_ns // 1_000_000 * 1_000_000
-        return (steady_ns + self._ahead_ns) // 1_000_000
+            self._offset_ns += step_ns // 1_000_000 * 1_000_000
+        return (steady_ns + self._offset_ns) // 1_000_000
 
 
 class PauseTolerantClock:

@@ -39,67 +39,69 @@ class WatchIndex:
         self.persistent_count = 0
         """Number of watches that are not ONCE; 0 on most servers."""
 
-    def arm(self, path: str, peer: int, mode: WatcherMode = WatcherMode.ONCE) -> None:
-        peers = self.by_path.setdefault(path, {})
-        self.persistent_count += bool(mode) - bool(peers.get(peer))
-        peers[peer] = mode
-        self.by_peer.setdefault(peer, set()).add(path)
+    def arm(self, path: str, peer_id: int, mode: WatcherMode = WatcherMode.ONCE) -> None:
+        watchers = self.by_path.setdefault(path, {})
+        self.persistent_count += bool(mode) - bool(watchers.get(peer_id))
+        watchers[peer_id] = mode
+        self.by_peer.setdefault(peer_id, set()).add(path)
 
     def fire(self, path: str, of_children: bool = False) -> dict[int, None]:
-        """Return the peers to notify, and remove those of their watches that fire once."""
+        """Return the ids of the peers to notify, and remove those of their watches that fire once."""
         if not self.persistent_count:
-            return self._take(path)
+            return self._pop(path)
         modes = self.by_path.get(path, {})
-        peers = {peer: None for peer, mode in modes.items() if not (of_children and mode is WatcherMode.ALWAYS_BELOW)}
-        for peer in [peer for peer in peers if modes[peer] is WatcherMode.ONCE]:
-            self.disarm(path, peer)
+        watchers = {
+            peer_id: None for peer_id, mode in modes.items() if not (of_children and mode is WatcherMode.ALWAYS_BELOW)
+        }
+        for peer_id in [peer_id for peer_id in watchers if modes[peer_id] is WatcherMode.ONCE]:
+            self.disarm(path, peer_id)
         if not of_children:
-            peers |= self._above(path)
-        return peers
+            watchers |= self._recursive_watchers(path)
+        return watchers
 
-    def disarm(self, path: str, peer: int) -> bool:
+    def disarm(self, path: str, peer_id: int) -> bool:
         """Remove a watch. Return whether it existed."""
-        paths = self.by_peer.get(peer)
+        paths = self.by_peer.get(peer_id)
         if paths is None or path not in paths:
             return False
         paths.discard(path)
         if not paths:
-            del self.by_peer[peer]
-        self._leave(path, peer)
+            del self.by_peer[peer_id]
+        self._remove(path, peer_id)
         return True
 
-    def forget(self, peer: int) -> None:
-        for path in self.by_peer.pop(peer, ()):
-            self._leave(path, peer)
+    def forget(self, peer_id: int) -> None:
+        for path in self.by_peer.pop(peer_id, ()):
+            self._remove(path, peer_id)
 
     def count(self) -> int:
         return sum(map(len, self.by_peer.values()))
 
-    def _take(self, path: str) -> dict[int, None]:
-        peers = self.by_path.pop(path, None)
-        if peers is None:
+    def _pop(self, path: str) -> dict[int, None]:
+        watchers = self.by_path.pop(path, None)
+        if watchers is None:
             return _NOBODY
-        for peer in peers:
-            paths = self.by_peer[peer]
+        for peer_id in watchers:
+            paths = self.by_peer[peer_id]
             paths.discard(path)
             if not paths:
-                del self.by_peer[peer]
-        return dict.fromkeys(peers)
+                del self.by_peer[peer_id]
+        return dict.fromkeys(watchers)
 
-    def _above(self, path: str) -> dict[int, None]:
-        """Return the peers with a recursive watch on an ancestor of the path."""
-        peers: dict[int, None] = {}
+    def _recursive_watchers(self, path: str) -> dict[int, None]:
+        """Return the ids of the peers with a recursive watch on an ancestor of the path."""
+        watchers: dict[int, None] = {}
         while path != "/":
             path = parent_of(path)
-            for peer, mode in self.by_path.get(path, {}).items():
+            for peer_id, mode in self.by_path.get(path, {}).items():
                 if mode is WatcherMode.ALWAYS_BELOW:
-                    peers[peer] = None
-        return peers
+                    watchers[peer_id] = None
+        return watchers
 
-    def _leave(self, path: str, peer: int) -> None:
-        peers = self.by_path[path]
-        self.persistent_count -= bool(peers.pop(peer))
-        if not peers:
+    def _remove(self, path: str, peer_id: int) -> None:
+        watchers = self.by_path[path]
+        self.persistent_count -= bool(watchers.pop(peer_id))
+        if not watchers:
             del self.by_path[path]
 
 
@@ -126,28 +128,28 @@ class Watches:
         return path in data or path in children or parent_of(path) in children
 
     def created(self, path: str, zxid: int) -> list[Notify]:
-        return _notices(self.data.fire(path), zxid, EventType.NODE_CREATED, path) + self._of_parent(path, zxid)
+        return _notifications(self.data.fire(path), zxid, EventType.NODE_CREATED, path) + self._of_parent(path, zxid)
 
     def deleted(self, path: str, zxid: int) -> list[Notify]:
         """Notify the watchers of a deleted node, each once, also if it watches both data and children."""
         watchers = self.data.fire(path) | self.children.fire(path)
-        return _notices(watchers, zxid, EventType.NODE_DELETED, path) + self._of_parent(path, zxid)
+        return _notifications(watchers, zxid, EventType.NODE_DELETED, path) + self._of_parent(path, zxid)
 
     def changed(self, path: str, zxid: int) -> list[Notify]:
-        return _notices(self.data.fire(path), zxid, EventType.NODE_DATA_CHANGED, path)
+        return _notifications(self.data.fire(path), zxid, EventType.NODE_DATA_CHANGED, path)
 
-    def forget(self, peer: int) -> None:
-        self.data.forget(peer)
-        self.children.forget(peer)
+    def forget(self, peer_id: int) -> None:
+        self.data.forget(peer_id)
+        self.children.forget(peer_id)
 
     def _of_parent(self, path: str, zxid: int) -> list[Notify]:
         parent = parent_of(path)
-        return _notices(self.children.fire(parent, True), zxid, EventType.NODE_CHILDREN_CHANGED, parent)
+        return _notifications(self.children.fire(parent, True), zxid, EventType.NODE_CHILDREN_CHANGED, parent)
 
 
-def notification(peer: int, zxid: int, type: EventType, path: str) -> Notify:
-    return Notify(peer, zxid, WatcherEvent(int(type), SYNC_CONNECTED, path))
+def notification(peer_id: int, zxid: int, type: EventType, path: str) -> Notify:
+    return Notify(peer_id, zxid, WatcherEvent(int(type), SYNC_CONNECTED, path))
 
 
-def _notices(watchers: dict[int, None], zxid: int, type: EventType, path: str) -> list[Notify]:
-    return [notification(peer, zxid, type, path) for peer in watchers] if watchers else []
+def _notifications(watchers: dict[int, None], zxid: int, type: EventType, path: str) -> list[Notify]:
+    return [notification(peer_id, zxid, type, path) for peer_id in watchers] if watchers else []

@@ -9,7 +9,7 @@ import click
 
 from distsync._server import main as server_main
 from distsync._server.admin.four_letter_words import ALL
-from distsync._server.options import SCHEMES, USUAL, WORDS, Options, Tls
+from distsync._server.options import DEFAULT_OPTIONS, SCHEMES, WORDS, Options, Tls
 
 FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
 
@@ -74,7 +74,7 @@ FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
 )
 @click.option(
     "--jute-maxbuffer",
-    default=USUAL.jute_maxbuffer,
+    default=DEFAULT_OPTIONS.jute_maxbuffer,
     show_default=True,
     type=click.IntRange(1024, (1 << 31) - 1),
     help="Maximum size of a request in bytes.",
@@ -88,7 +88,7 @@ FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
 @click.option("--enforce-quota", is_flag=True, help="Refuse writes beyond the hard limits of quotas.")
 @click.option(
     "--reaping-interval",
-    default=USUAL.reaping_seconds,
+    default=DEFAULT_OPTIONS.reaping_seconds,
     show_default=True,
     type=click.FloatRange(0, min_open=True),
     help="Seconds between two searches for empty containers and expired TTL nodes.",

@@ -39,10 +39,10 @@ class Child:
         os.set_blocking(receiver.fileno(), False)
         self.pid = pid
         self.pidfd = _pidfd(pid)
-        self.seen_off = False
+        self.is_joined = False
         self._receiver = receiver
-        self._rest = b""
-        self._wills: dict[int, SessionHandover] = {}
+        self._partial_line = b""
+        self._handovers: dict[int, SessionHandover] = {}
         self._lock = threading.Lock()
 
     def watched(self) -> list[int]:
@@ -58,9 +58,9 @@ class Child:
     def receive(self) -> None:
         """Read the reports that have arrived."""
         with self._lock:
-            self._read()
+            self._read_reports()
 
-    def _read(self) -> None:
+    def _read_reports(self) -> None:
         while self._receiver is not None:
             try:
                 text = os.read(self._receiver.fileno(), 65536)
@@ -68,28 +68,28 @@ class Child:
                 return
             if not text:
                 self._close_receiver()
-            lines, newline, self._rest = (self._rest + text).rpartition(b"\n")
-            for will in session_handover.parse(lines + newline):
-                self._note(will)
+            lines, newline, self._partial_line = (self._partial_line + text).rpartition(b"\n")
+            for handover in session_handover.parse(lines + newline):
+                self._record(handover)
 
     def _close_receiver(self) -> None:
         receiver, self._receiver = self._receiver, None
         if receiver is not None:
             receiver.close()
 
-    def _note(self, will: SessionHandover | None) -> None:
+    def _record(self, handover: SessionHandover | None) -> None:
         """Record the session of a client. Reports of other processes on the same pipe are ignored."""
-        if will is None:
-            self._wills.clear()
-        elif will.pid == self.pid:
-            self._wills[will.client] = will
+        if handover is None:
+            self._handovers.clear()
+        elif handover.pid == self.pid:
+            self._handovers[handover.client] = handover
 
     def handle_death(self) -> None:
         """End the sessions of the process, which has exited. Idempotent and thread-safe."""
         with self._lock:
-            self._read()
-            while self._wills:
-                _execute(self._wills.popitem()[1])
+            self._read_reports()
+            while self._handovers:
+                _close_session(self._handovers.popitem()[1])
 
     def is_dead(self) -> bool:
         """Return whether the process has really exited.
@@ -112,11 +112,13 @@ class Child:
                 os.close(pidfd)
 
 
-def _execute(will: SessionHandover) -> None:
+def _close_session(handover: SessionHandover) -> None:
     try:
-        session_handover.close_session(will)
+        session_handover.close_session(handover)
     except Exception as error:
-        logger.warning("cannot close the session of process %d, which exited; it ends by timeout: %s", will.pid, error)
+        logger.warning(
+            "cannot close the session of process %d, which exited; it ends by timeout: %s", handover.pid, error
+        )
 
 
 def _pidfd(pid: int) -> int | None:
@@ -148,13 +150,13 @@ class Watcher:
             self._children.append(child)
             if self._wake is None:
                 self._wake = os.pipe()
-                thread = threading.Thread(target=self._work, args=self._wake, name="distsync-children", daemon=True)
+                thread = threading.Thread(target=self._run, args=self._wake, name="distsync-children", daemon=True)
                 self._thread = weakref.ref(thread)  # so that nothing is left of a thread that has ended
                 try:
                     thread.start()
                 except BaseException:
                     self._children.clear()
-                    self._go(*self._wake)
+                    self._stop(*self._wake)
                     raise
             else:
                 os.write(self._wake[1], b"\0")
@@ -165,20 +167,20 @@ class Watcher:
         Args:
             child: The process.
         """
-        child.seen_off = child.is_dead()
+        child.is_joined = child.is_dead()
         with self._lock:
-            self._lock.wait_for(lambda: self._wake is None or not all(each.seen_off for each in self._children))
+            self._lock.wait_for(lambda: self._wake is None or not all(each.is_joined for each in self._children))
             thread = self._thread() if self._wake is None else None
         if thread is not None:
             thread.join()
 
-    def _work(self, wakeup_fd: int, wake: int) -> None:
+    def _run(self, wakeup_fd: int, wake: int) -> None:
         try:
             self._watch(wakeup_fd, wake)
         except BaseException:
             with self._lock:  # no child is watched any more: release the threads that wait for it
                 self._children.clear()
-                self._go(wakeup_fd, wake)
+                self._stop(wakeup_fd, wake)
             raise
 
     def _watch(self, wakeup_fd: int, wake: int) -> None:
@@ -188,21 +190,21 @@ class Watcher:
                 if file == wakeup_fd:
                     os.read(wakeup_fd, 4096)
                 else:
-                    self._see(children[file], file)  # type: ignore[index]
+                    self._on_ready(children[file], file)  # type: ignore[index]
 
     def _has_children(self, wakeup_fd: int, wake: int) -> bool:
         with self._lock:
             if not self._children:
-                self._go(wakeup_fd, wake)
+                self._stop(wakeup_fd, wake)
             return self._wake is not None
 
-    def _go(self, wakeup_fd: int, wake: int) -> None:
+    def _stop(self, wakeup_fd: int, wake: int) -> None:
         self._wake = None
         os.close(wakeup_fd)
         os.close(wake)
         self._lock.notify_all()
 
-    def _see(self, child: Child, file: object) -> None:
+    def _on_ready(self, child: Child, file: object) -> None:
         if file != child.pidfd:
             child.receive()
             return

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Pipe
 from typing import Any
 
-from distsync.multiprocessing._pool_worker import DRAIN, FAILED, READY, TERMINATE, WorkerSpec, work
+from distsync.multiprocessing._pool_worker import DRAIN, FAILED, READY, TERMINATE, WorkerSpec, run_worker
 
 #: Number of processes that may exit in a row before they are ready, or the number of workers if it is
 #: greater.
@@ -64,7 +64,7 @@ class LocalWorkers:
 
     def _start(self) -> None:
         ours, theirs = Pipe()
-        process = self._context.Process(target=work, args=(self._spec, theirs))
+        process = self._context.Process(target=run_worker, args=(self._spec, theirs))
         process.name = process.name.replace("Process", "PoolWorker")
         process.daemon = True
         try:

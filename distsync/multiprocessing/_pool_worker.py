@@ -53,7 +53,7 @@ BATCH_WINDOW_S = 0.1
 #: Seconds between checks of the parent. Every fifth one also checks the pool's callers.
 POLL_S = 1.0
 #: Maximum wait in seconds for a server when the worker must stop.
-LAST_S = 5.0
+EXIT_TIMEOUT_S = 5.0
 
 DRAIN, TERMINATE, READY, FAILED = "drain", "terminate", "ready", "failed"
 """Messages between parent and worker. DRAIN: exit after the current task. TERMINATE: exit now. READY:
@@ -116,7 +116,7 @@ class FinishedTask(NamedTuple):
     payload: bytes
 
 
-def core_of(client: Client, path: str) -> PoolCore:
+def new_core(client: Client, path: str) -> PoolCore:
     """Return a new in-process state of a pool.
 
     Args:
@@ -142,7 +142,7 @@ def client_with(settings: Settings) -> Client:
     return Client(**{each.name: getattr(settings, each.name) for each in fields(settings)})
 
 
-def work(spec: WorkerSpec, control: Any) -> None:
+def run_worker(spec: WorkerSpec, control: Any) -> None:
     """Run a worker process until it is asked to stop, or its parent has exited.
 
     Args:
@@ -174,14 +174,14 @@ class Worker:
         self._encoder = Encoder(spec.settings, spec.limit_bytes)
         self._changed = threading.Condition()
         self._waiting: deque[ClaimedTask] = deque()
-        self._ended: deque[FinishedTask] = deque()
-        self._putting = 0  # results in transit
-        self._is_careful = False
+        self._finished: deque[FinishedTask] = deque()
+        self._results_in_flight = 0
+        self._last_was_redelivered = False
         self._busy_since: float | None = None
-        self._seconds = BATCH_WINDOW_S * 2  # approximate duration of a task
-        self._left = spec.maxtasks
-        self._draining = self._over = False
-        self._wake = Signal()  # wakes the protocol that sends results
+        self._task_seconds = BATCH_WINDOW_S * 2  # approximate duration of a task
+        self._tasks_left = spec.maxtasks
+        self._draining = self._is_stopping = False
+        self._send_signal = Signal()  # wakes the protocol that sends results
         self._claim_signal = Signal()  # wakes the protocol that claims tasks
         self._all_sent = threading.Event()
         self._failure: BaseException | None = None
@@ -198,25 +198,25 @@ class Worker:
         except BaseException as error:
             if self._is_terminating:
                 self._wait_for_end()
-            self._report(FAILED, f"{type(error).__name__}: {error}")
+            self._send_message(FAILED, f"{type(error).__name__}: {error}")
             raise
-        self._report(READY)
-        self._client.background(self._kept(self._fetch()))
-        self._client.background(self._kept(self._send()))
+        self._send_message(READY)
+        self._client.background(self._run_or_fail(self._claim_tasks()))
+        self._client.background(self._run_or_fail(self._send_results()))
         try:
-            while (work := self._next()) is not None:
-                self._execute(work)
+            while (task := self._next()) is not None:
+                self._execute(task)
         finally:
             if self._is_terminating:
                 self._wait_for_end()
-            self._leave()
+            self._stop()
 
     def _prepare(self) -> None:
         """Start the listening thread, call the initializer, and connect."""
         threading.Thread(target=self._listen, name="distsync-worker", daemon=True).start()
         if self._spec.initializer is not None:
             self._spec.initializer(*self._spec.initargs)
-        self._core = core_of(self._client, self._spec.path)
+        self._core = new_core(self._client, self._spec.path)
         self._core.znodes.may_make = not self._spec.is_private
         self._client.run(self._core.look())
 
@@ -225,9 +225,9 @@ class Worker:
         with self._changed:
             self._draining = True
             self._changed.notify_all()
-        self._poke()
+        self._wake_protocols()
 
-    def _report(self, kind: str, more: str | None = None) -> None:
+    def _send_message(self, kind: str, more: str | None = None) -> None:
         try:
             self._control.send((kind, more))
         except OSError:  # the parent has exited, which the listening thread notices too
@@ -241,58 +241,58 @@ class Worker:
             while not (self._may_begin() or self._draining or self._failure):
                 self._changed.wait()
             if self._failure is not None:
-                self._report(FAILED, f"{type(self._failure).__name__}: {self._failure}")
+                self._send_message(FAILED, f"{type(self._failure).__name__}: {self._failure}")
                 raise self._failure
-            if self._draining or self._left == 0:
+            if self._draining or self._tasks_left == 0:
                 return None
             self._busy_since = time.monotonic()
-            work = self._waiting.popleft()
-            self._is_careful = work.delivery.label.deliveries > 1
-            return work
+            task = self._waiting.popleft()
+            self._last_was_redelivered = task.delivery.label.deliveries > 1
+            return task
 
     def _may_begin(self) -> bool:
-        """Return whether the next task may start: a dangerous one waits until all results are put.
+        """Return whether the next task may start.
 
-        A task is dangerous if it was delivered before, or if the previous one was: it may make this
-        process exit, which would lose the results in transit.
+        A task that was delivered before may make this process exit, which would lose results that
+        are not put yet. So this task, and the next one after it, wait until all results are put.
         """
         if not self._waiting:
             return False
-        careful = self._is_careful or self._is_repeated(0)
-        return not (careful and (self._ended or self._putting))
+        needs_all_put = self._last_was_redelivered or self._is_redelivered(0)
+        return not (needs_all_put and (self._finished or self._results_in_flight))
 
-    def _is_repeated(self, place: int) -> bool:
+    def _is_redelivered(self, index: int) -> bool:
         """Return whether the waiting task at this index was delivered before."""
         try:
-            return self._waiting[place].delivery.label.deliveries > 1
+            return self._waiting[index].delivery.label.deliveries > 1
         except IndexError:  # it was started, or given back
             return False
 
-    def _execute(self, work: ClaimedTask) -> None:
+    def _execute(self, task: ClaimedTask) -> None:
         began = time.monotonic()
         try:
-            kind, payload = self._answer(work)
+            kind, payload = self._run_task(task)
         finally:
             took = time.monotonic() - began
-            self._seconds = (self._seconds + 3 * took) / 4
+            self._task_seconds = (self._task_seconds + 3 * took) / 4
             self._busy_since = None
-        if self._left is not None:
-            self._left -= 1
-            self._draining = self._draining or self._left == 0
-        self._ended.append(FinishedTask(work.delivery, kind, payload))
-        self._poke()
+        if self._tasks_left is not None:
+            self._tasks_left -= 1
+            self._draining = self._draining or self._tasks_left == 0
+        self._finished.append(FinishedTask(task.delivery, kind, payload))
+        self._wake_protocols()
 
-    def _answer(self, work: ClaimedTask) -> tuple[str, bytes]:
+    def _run_task(self, claimed: ClaimedTask) -> tuple[str, bytes]:
         """Run a task, and return the kind of its reply and the encoded result."""
-        task = task_of(work.delivery.path)
+        task = task_of(claimed.delivery.path)
         place = f"{self._core.znodes.caller_path(task.caller)}/{task.job}.{task.part}"
         try:
-            with self._encoder.call(place, work.payload, task.caller == self._spec.caller) as (function, args, kwds):
-                return DONE, self._encoded(place, *outcome(function, args, kwds))
+            with self._encoder.call(place, claimed.payload, task.caller == self._spec.caller) as (function, args, kwds):
+                return DONE, self._encode_result(place, *outcome(function, args, kwds))
         except PayloadRefusedError as error:
             return REFUSED, str(error.args[1]).encode(errors="replace")[:1000]
 
-    def _encoded(self, place: str, success: bool, value: Any) -> bytes:
+    def _encode_result(self, place: str, success: bool, value: Any) -> bytes:
         try:
             return self._encoder.result(place, success, value)
         except PayloadTooLargeError as error:
@@ -301,20 +301,20 @@ class Worker:
             shown = _stdlib.MaybeEncodingError(error.__cause__, value)  # type: ignore[attr-defined]
             return self._encoder.result(place, False, shown)
 
-    def _leave(self) -> None:
+    def _stop(self) -> None:
         """Put the remaining results, and give back the tasks that were not started."""
-        self._draining = self._over = True
-        self._poke()
+        self._draining = self._is_stopping = True
+        self._wake_protocols()
         while not self._all_sent.wait(POLL_S):
             if self._is_orphan or self._failure is not None:
-                self._all_sent.wait(LAST_S)
+                self._all_sent.wait(EXIT_TIMEOUT_S)
                 break
         if self._is_orphan and self._spec.caller is not None:
-            self._client.run(remove_caller(self._core, self._spec.caller, self._spec.is_private), LAST_S)
+            self._client.run(remove_caller(self._core, self._spec.caller, self._spec.is_private), EXIT_TIMEOUT_S)
 
     # ---- in the client's background thread
 
-    async def _kept(self, protocol: Any) -> None:
+    async def _run_or_fail(self, protocol: Any) -> None:
         """Run ``protocol``. If it fails, the worker fails."""
         try:
             await protocol
@@ -329,26 +329,26 @@ class Worker:
 
     def _claim_batch_size(self) -> int:
         """Return the number of tasks to claim at once."""
-        most = max(1, min(MAX_CLAIMED, int(BATCH_WINDOW_S / max(self._seconds, 1e-6))))
-        return most if self._left is None else max(1, min(most, self._left))
+        most = max(1, min(MAX_CLAIMED, int(BATCH_WINDOW_S / max(self._task_seconds, 1e-6))))
+        return most if self._tasks_left is None else max(1, min(most, self._tasks_left))
 
     def _needs_tasks(self) -> bool:
         share, have, since = self._claim_batch_size(), len(self._waiting), self._busy_since
-        if self._left is not None and have + (since is not None) >= self._left:
+        if self._tasks_left is not None and have + (since is not None) >= self._tasks_left:
             return False
-        if since is not None and (self._is_careful or time.monotonic() - since > BATCH_WINDOW_S):
+        if since is not None and (self._last_was_redelivered or time.monotonic() - since > BATCH_WINDOW_S):
             return False
-        if self._is_repeated(-1):
+        if self._is_redelivered(-1):
             return False
         return have < share / 2 if share > 1 else not have and since is None
 
-    async def _fetch(self) -> None:
+    async def _claim_tasks(self) -> None:
         """Claim tasks whenever too few are waiting."""
         contender_data = describe()
         while not self._draining:
-            appetite = self._claim_signal
+            claim_signal = self._claim_signal
             if not self._needs_tasks():
-                await Wait(appetite)
+                await Wait(claim_signal)
                 continue
             try:
                 claimed = await self._core.claim(
@@ -360,23 +360,23 @@ class Worker:
 
     async def _enqueue_tasks(self, deliveries: list[ClaimedItem]) -> None:
         """Pass claimed tasks to the main thread."""
-        there: dict[str, bool] = {}
+        caller_exists: dict[str, bool] = {}
         for delivery in deliveries:
             try:
                 caller = task_of(delivery.path).caller
             except CorruptNodeError:  # no pool has put this item, so there is no caller to reply to
                 await self._core.done(delivery)
                 continue
-            if caller not in there:
-                there[caller] = await self._core.is_there(caller)
-            work = await self._read(delivery, there[caller])
-            if work is not None:
-                self._waiting.append(work)
+            if caller not in caller_exists:
+                caller_exists[caller] = await self._core.is_there(caller)
+            task = await self._read_task(delivery, caller_exists[caller])
+            if task is not None:
+                self._waiting.append(task)
         with self._changed:
             self._changed.notify_all()
-        self._poke()
+        self._wake_protocols()
 
-    async def _read(self, delivery: ClaimedItem, is_wanted: bool) -> ClaimedTask | None:
+    async def _read_task(self, delivery: ClaimedItem, is_wanted: bool) -> ClaimedTask | None:
         """Return the task, or finish it if no caller waits for its result."""
         try:
             if is_wanted:
@@ -384,30 +384,30 @@ class Worker:
         except NoNodeError:  # the task is finished, or its caller was removed
             pass
         except CorruptNodeError as error:
-            self._ended.append(FinishedTask(delivery, REFUSED, str(error).encode()))
+            self._finished.append(FinishedTask(delivery, REFUSED, str(error).encode()))
             return None
-        self._ended.append(FinishedTask(delivery, DONE, b""))
+        self._finished.append(FinishedTask(delivery, DONE, b""))
         return None
 
-    async def _send(self) -> None:
+    async def _send_results(self) -> None:
         """Put results as soon as there are any, together."""
         try:
             while True:
-                wake = self._wake
-                if self._ended:
-                    await self._put_answers()
-                elif self._over and not self._waiting:
+                send_signal = self._send_signal
+                if self._finished:
+                    await self._put_results()
+                elif self._is_stopping and not self._waiting:
                     break
                 elif self._draining or self._is_late():
                     await self._give_back()
                 else:
-                    await Wait(wake, limit=BATCH_WINDOW_S if self._waiting else None)
+                    await Wait(send_signal, limit=BATCH_WINDOW_S if self._waiting else None)
         finally:
             self._all_sent.set()
 
-    async def _put_answers(self) -> None:
-        self._putting = len(self._ended)
-        some = [self._ended.popleft() for _ in range(self._putting)]
+    async def _put_results(self) -> None:
+        self._results_in_flight = len(self._finished)
+        some = [self._finished.popleft() for _ in range(self._results_in_flight)]
         answers = [await self._core.answer(*ended) for ended in some]
         while True:
             try:
@@ -416,7 +416,7 @@ class Worker:
             except OutcomeUnknownError:  # the session ended; finishing a task twice is refused
                 continue
         with self._changed:
-            self._putting = 0
+            self._results_in_flight = 0
             self._changed.notify_all()
 
     def _is_late(self) -> bool:
@@ -425,20 +425,20 @@ class Worker:
         return bool(self._waiting) and since is not None and time.monotonic() - since > BATCH_WINDOW_S
 
     async def _give_back(self) -> None:
-        wake = self._wake
+        send_signal = self._send_signal
         try:
             delivery = self._waiting.pop().delivery
         except IndexError:
-            await Wait(wake)
+            await Wait(send_signal)
             return
         with suppress(OutcomeUnknownError):  # the session ended, and the claim with it
             await self._core.give_back(delivery)
 
-    def _poke(self) -> None:
+    def _wake_protocols(self) -> None:
         """Wake the protocol that sends results, and the one that claims tasks if it should claim."""
         with self._changed:
-            woken = [self._wake]
-            self._wake = Signal()
+            woken = [self._send_signal]
+            self._send_signal = Signal()
             if self._draining or self._needs_tasks():
                 woken.append(self._claim_signal)
                 self._claim_signal = Signal()
@@ -453,7 +453,7 @@ class Worker:
             try:
                 if connection.wait([self._control], POLL_S):
                     self._on_command(self._control.recv())
-                elif not self._has_parent():
+                elif not self._parent_is_alive():
                     raise EOFError
             except (EOFError, OSError):
                 self._is_orphan = True
@@ -476,7 +476,7 @@ class Worker:
         """Wait for the listening thread to end this process."""
         threading.Event().wait()
 
-    def _has_parent(self) -> bool:
+    def _parent_is_alive(self) -> bool:
         """Return whether the process that started this one is alive."""
         parent = parent_process()
         return os.getppid() == self._parent and (parent is None or parent.is_alive())

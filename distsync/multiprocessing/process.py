@@ -89,17 +89,17 @@ def _unpickle(settings: Settings | None, sender: Any) -> ChildBootstrap:
 class _TrackedProcess:
     """Mixin of distsync's process classes."""
 
-    _heritage: ChildBootstrap
+    _child_bootstrap: ChildBootstrap
     _popen: Any
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         made = super().__new__(cls)
-        made._heritage = ChildBootstrap()
+        made._child_bootstrap = ChildBootstrap()
         return made
 
     def _bootstrap(self, parent_sentinel: int | None = None) -> int:
         """Run in the child: attach the pipe, run the target, and close the clients."""
-        self._heritage.begin()
+        self._child_bootstrap.begin()
         try:
             status: int = super()._bootstrap(parent_sentinel)  # type: ignore[misc]
             return status
@@ -121,14 +121,14 @@ class _TrackedProcess:
             Source: ``multiprocessing.Process``.
         """
         super().join(timeout)  # type: ignore[misc]
-        child = self._heritage.child
+        child = self._child_bootstrap.child
         if child is not None and self._popen.returncode is not None:
             child.handle_death()
             watcher.on_joined(child)
 
 
 def _launched(start: Callable[[Any], Any], process: Any) -> Any:
-    return process._heritage.launch(start, process)
+    return process._child_bootstrap.launch(start, process)
 
 
 class Process(_TrackedProcess, _contexts.Process):

@@ -101,7 +101,7 @@ def source_of(name: str, strict: bool) -> Source | None:
     try:
         return None if text is None else Source(text, file or name, SWAPPED)
     except SyntaxError as error:
-        raise PatchError(f"{file}:{error.lineno}", error.msg, "mend it") from None
+        raise PatchError(f"{file}:{error.lineno}", error.msg, "fix the syntax error") from None
 
 
 def _text(name: str, spec: Any, file: str | None) -> str | None:

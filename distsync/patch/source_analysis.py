@@ -183,21 +183,23 @@ class Source:
     def _forbidden(self, node: ast.stmt | ast.expr, means: str) -> Iterator[Finding]:
         if means in FORBIDDEN:
             what, advice = FORBIDDEN[means]
-            yield self._refused(node, f"{means} is {what}", advice)
+            yield self._refused_finding(node, f"{means} is {what}", advice)
         for name, why in KEEP_ADVICE.items():
             if means == name or means.startswith(f"{name}."):
-                yield self._kept(node, f"{means} {why}" if why.startswith("stays") else f"{means} is {why}")
+                yield self._kept_finding(node, f"{means} {why}" if why.startswith("stays") else f"{means} is {why}")
 
     def _attribute(self, node: ast.Attribute) -> Iterator[Finding]:
         means = self.means(node)
         if means is not None:
             yield from self._forbidden(node, means)
         if node.attr == "_at_fork_reinit":
-            yield self._refused(node, "a distributed lock has no _at_fork_reinit", "make a new lock in the child")
+            yield self._refused_finding(
+                node, "a distributed lock has no _at_fork_reinit", "make a new lock in the child"
+            )
         kind = self._made.get(_last_name(node.value) or "")
         if kind is not None and node.attr in INSIDE_QUEUE:
             what = f"{ast.unparse(node)} is the inside of a {kind}, which is kept on a server here"
-            yield self._refused(node, what, "use the queue's methods, or a lock of your own")
+            yield self._refused_finding(node, what, "use the queue's methods, or a lock of your own")
 
     def _class(self, node: ast.ClassDef) -> Iterator[Finding]:
         methods = {each.name: each for each in node.body if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)}
@@ -209,25 +211,27 @@ class Source:
             for name in ("_init", "_qsize", "_put", "_get"):
                 if name in methods and not _calls_super(methods[name], name):
                     what = f"class {node.name} has a container of its own ({name}), which no other process could see"
-                    yield self._refused(methods[name], what, UNPATCHED)
+                    yield self._refused_finding(methods[name], what, UNPATCHED)
 
     def _waited_for_inside(self, node: Definition, why: str) -> Iterator[Finding]:
         whole = ast.walk(self.tree if isinstance(node, ast.ClassDef) else node)
         if any(isinstance(each, ast.Call) and self._is_shared(each.func) for each in whole):
-            yield self._refused(node, f"{node.name} {why}", UNPATCHED)
+            yield self._refused_finding(node, f"{node.name} {why}", UNPATCHED)
 
     def _call(self, node: ast.Call) -> Iterator[Finding]:
         means = self.means(node.func) or ""
         if means.endswith(".ProcessPoolExecutor") and self._is_given(node, "mp_context", 1):
             what = "ProcessPoolExecutor makes the standard library's queues of mp_context, which is distsync's here"
-            yield self._refused(node, what, "leave mp_context out, or use distsync.futures.Executor")
+            yield self._refused_finding(node, what, "leave mp_context out, or use distsync.futures.Executor")
         if means.endswith(".QueueHandler"):
             what = "a QueueHandler puts log records into a queue, which logs itself if it is distsync's"
-            yield self._kept(node, what, "keep the loggers distsync and kazoo away from it")
+            yield self._kept_finding(node, what, "keep the loggers distsync and kazoo away from it")
         name = node.args[0].value if node.args and isinstance(node.args[0], ast.Constant) else None
         called = self.means(node.func) or (node.func.id if isinstance(node.func, ast.Name) else "")
         if called in ("importlib.import_module", "__import__") and self._is_swapped(name):
-            yield self._kept(node, f"{called}({name!r}) gives the standard library's module", f"write import {name!s}")
+            yield self._kept_finding(
+                node, f"{called}({name!r}) gives the standard library's module", f"write import {name!s}"
+            )
 
     def _is_given(self, node: ast.Call, name: str, place: int) -> bool:
         """Return whether the call passes something swapped, or unknown, as this argument."""
@@ -239,7 +243,9 @@ class Source:
     def _subscript(self, node: ast.Subscript) -> Iterator[Finding]:
         key = node.slice.value if isinstance(node.slice, ast.Constant) else None
         if self.means(node.value) == "sys.modules" and self._is_swapped(key):
-            yield self._kept(node, f"sys.modules[{key!r}] is the standard library's module", f"write import {key!s}")
+            yield self._kept_finding(
+                node, f"sys.modules[{key!r}] is the standard library's module", f"write import {key!s}"
+            )
 
     def _queues_made(self) -> Iterator[tuple[str, str]]:
         """Yield names, also of attributes, that are assigned queues of one class only."""
@@ -263,10 +269,12 @@ class Source:
         module, _, name = (self.means(node) or "").rpartition(".")
         return name in SHARED and module.partition(".")[0] in self._roots
 
-    def _refused(self, node: ast.stmt | ast.expr, what: str, advice: str) -> Finding:
+    def _refused_finding(self, node: ast.stmt | ast.expr, what: str, advice: str) -> Finding:
         return Finding(self.file, node.lineno, what, advice, True)
 
-    def _kept(self, node: ast.stmt | ast.expr, what: str, advice: str = "nothing to do if that is meant") -> Finding:
+    def _kept_finding(
+        self, node: ast.stmt | ast.expr, what: str, advice: str = "nothing to do if that is meant"
+    ) -> Finding:
         return Finding(self.file, node.lineno, what, advice, False)
 
 

@@ -115,9 +115,9 @@ def session_id(session: object) -> int:
 
 def say(address: tuple[str, int], sent: bytes, timeout: float = ANSWER_S) -> bytes:
     """Send bytes, and return everything that the server answers until it closes the connection."""
-    with socket.create_connection(address, timeout=timeout) as link:
-        link.sendall(sent)
-        return b"".join(iter(lambda: link.recv(1 << 16), b""))
+    with socket.create_connection(address, timeout=timeout) as sock:
+        sock.sendall(sent)
+        return b"".join(iter(lambda: sock.recv(1 << 16), b""))
 
 
 def end_session(address: tuple[str, int], proxies: Iterable[Proxy], id: int) -> None:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any, NamedTuple, TypeVar
 
-from distsync.testing.faulty_proxy import PIECE, ProxyMode
+from distsync.testing.faulty_proxy import RECV_BYTES, ProxyMode
 from distsync.testing.java_process import LOOPBACK
 
 Result = TypeVar("Result")
@@ -199,8 +199,8 @@ async def _either(*works: Coroutine[Any, Any, None]) -> None:
 
 
 async def _pump(wire: NetworkLink, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
-    while piece := await source.read(PIECE):
+    while data := await source.read(RECV_BYTES):
         await wire.flowing.wait()
-        sink.write(piece)
+        sink.write(data)
         await sink.drain()
     await wire.flowing.wait()

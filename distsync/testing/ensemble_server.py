@@ -64,8 +64,10 @@ class EnsembleServer(FaultInjectable):
         self.folder = folder
         self.log = folder / "server.log"
         self._guardian = guardian
-        self._kept = [java_process.reserved_port() for _ in range(3)]
-        self.client_port, self.quorum_port, self.election_port = (kept.getsockname()[1] for kept in self._kept)
+        self._reserved_ports = [java_process.reserved_port() for _ in range(3)]
+        self.client_port, self.quorum_port, self.election_port = (
+            each.getsockname()[1] for each in self._reserved_ports
+        )
         self._process: subprocess.Popen[bytes] | None = None
         self._paused = self._is_full = False
         self._words: list[str] = []
@@ -224,8 +226,8 @@ class EnsembleServer(FaultInjectable):
         if self._proxy is not None:
             self._proxy.close()
             self._proxy = None
-        for kept in self._kept:
-            kept.close()
+        for reserved in self._reserved_ports:
+            reserved.close()
 
     def _running_process(self) -> subprocess.Popen[bytes]:
         if self._process is None:

@@ -25,7 +25,7 @@ from distsync._wire.records import ConnectResponse
 
 LOOPBACK = "127.0.0.1"
 LARGEST_FRAME = 1 << 26
-PIECE = 1 << 16
+RECV_BYTES = 1 << 16
 NO_SESSION = ConnectResponse(0, 0, 0, None)
 
 _HEAD = struct.Struct(">ii")
@@ -51,13 +51,13 @@ class _DropRule:
         self.opcode = opcode
         self.session_id = session_id
         self.before = before
-        self.sprung = threading.Event()
+        self.triggered = threading.Event()
 
-    def catches(self, opcode: int, session_id: int, *, before: bool) -> bool:
+    def matches(self, opcode: int, session_id: int, *, before: bool) -> bool:
         wanted = self.opcode in (None, opcode) and self.session_id in (None, session_id)
         if self.before != before or not wanted or opcode in (OpCode.PING, OpCode.AUTH):
             return False
-        self.sprung.set()
+        self.triggered.set()
         return True
 
 
@@ -67,9 +67,11 @@ class _Pair:
     def __init__(self, client: socket.socket, server: socket.socket, sealed: bool) -> None:
         self.client, self.server = client, server
         self._requests, self._replies = FrameSplitter(LARGEST_FRAME), FrameSplitter(LARGEST_FRAME)
-        self._shaken = [False, False]
-        self._asks: bool | None = True if sealed else None
-        """It began with a letter, as no frame does: of a word of four, which is answered without frames."""
+        self._handshake_seen = [False, False]
+        self._is_unframed: bool | None = True if sealed else None
+        """Whether bytes are forwarded unparsed: if encrypted, or if they begin with a letter, as only
+        four-letter words do. None before the first byte.
+        """
         self._opcodes: dict[int, int] = {}
         self.session = NO_SESSION
         self.ended: set[socket.socket] = set()
@@ -77,40 +79,40 @@ class _Pair:
     def take(self, source: socket.socket) -> bytes:
         """Return what has arrived at ``source``; empty at its end."""
         try:
-            piece = source.recv(PIECE)
+            data = source.recv(RECV_BYTES)
         except OSError:
-            piece = b""
-        if not piece:
+            data = b""
+        if not data:
             self.ended.add(source)
-        return piece
+        return data
 
-    def pass_on(self, source: socket.socket, piece: bytes, trap: _DropRule | None) -> bool:
+    def forward(self, source: socket.socket, data: bytes, drop_rule: _DropRule | None) -> bool:
         """Pass on what has arrived at ``source``. Return whether the connection continues."""
-        upwards = source is self.client
-        if self._asks is None:
-            self._asks = piece[:1].isalpha()
-        if self._asks:
-            (self.server if upwards else self.client).sendall(piece)
-            return bool(piece)
-        for frame in (self._requests if upwards else self._replies).feed(piece):
-            if self._is_caught(frame, upwards, trap):
+        to_server = source is self.client
+        if self._is_unframed is None:
+            self._is_unframed = data[:1].isalpha()
+        if self._is_unframed:
+            (self.server if to_server else self.client).sendall(data)
+            return bool(data)
+        for frame in (self._requests if to_server else self._replies).feed(data):
+            if self._is_dropped(frame, to_server, drop_rule):
                 return False
-            (self.server if upwards else self.client).sendall(framed(frame))
-        return bool(piece)
+            (self.server if to_server else self.client).sendall(framed(frame))
+        return bool(data)
 
-    def _is_caught(self, frame: bytes, upwards: bool, trap: _DropRule | None) -> bool:
-        """Return whether the trap drops this frame.
+    def _is_dropped(self, frame: bytes, to_server: bool, drop_rule: _DropRule | None) -> bool:
+        """Return whether the rule drops this frame.
 
         The first frame of each direction is the handshake. Each other frame has an xid, and
         requests also have an opcode.
         """
-        if not self._shaken[upwards]:
-            self._shaken[upwards] = True
-            if not upwards:
+        if not self._handshake_seen[to_server]:
+            self._handshake_seen[to_server] = True
+            if not to_server:
                 with contextlib.suppress(struct.error):  # a read-only server may refuse a session by another reply
                     self.session = decode_connect_response(frame)
             return False
-        if upwards:
+        if to_server:
             xid, opcode = _HEAD.unpack_from(frame)
             self._opcodes[xid] = opcode
         else:
@@ -118,7 +120,7 @@ class _Pair:
             if found is None:
                 return False
             opcode = found
-        return trap is not None and trap.catches(opcode, self.session.session_id, before=upwards)
+        return drop_rule is not None and drop_rule.matches(opcode, self.session.session_id, before=to_server)
 
     def close(self) -> None:
         for one in (self.client, self.server):
@@ -133,7 +135,7 @@ class _DelayedBytes(NamedTuple):
     due: float
     pair: _Pair
     source: socket.socket
-    piece: bytes
+    data: bytes
 
 
 class Proxy:
@@ -165,12 +167,12 @@ class Proxy:
         self._pairs: list[_Pair] = []
         self._sessions: dict[int, ConnectResponse] = {}
         self._mode = ProxyMode.PASSED
-        self._trap: _DropRule | None = None
+        self._drop_rule: _DropRule | None = None
         self._delay = 0.0
-        self._late: deque[_DelayedBytes] = deque()
+        self._delayed: deque[_DelayedBytes] = deque()
         self._closed = False
         self.connections = 0
-        self._thread = threading.Thread(target=self._work, name="distsync-proxy", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="distsync-proxy", daemon=True)
         self._thread.start()
 
     @property
@@ -215,7 +217,7 @@ class Proxy:
 
     def refuse(self) -> None:
         """Break all connections, and close new ones at once, until ``heal()``."""
-        self._become(ProxyMode.REFUSED)
+        self._set_mode(ProxyMode.REFUSED)
         self.cut()
 
     def blackhole(self) -> None:
@@ -223,7 +225,7 @@ class Proxy:
 
         Connections stay open.
         """
-        self._become(ProxyMode.HELD)
+        self._set_mode(ProxyMode.HELD)
 
     def delay(self, seconds: float) -> None:
         """Delay all messages in both directions. Their order is kept.
@@ -237,11 +239,11 @@ class Proxy:
     def heal(self) -> None:
         """Pass everything on again, without a delay. Drops that were requested stay pending."""
         self._delay = 0.0
-        self._become(ProxyMode.PASSED)
+        self._set_mode(ProxyMode.PASSED)
 
     def disarm(self) -> None:
         """Cancel a pending ``drop_next_reply`` or ``drop_next_request``."""
-        self._trap = None
+        self._drop_rule = None
 
     def drop_next_reply(self, opcode: int | None = None, session_id: int | None = None) -> threading.Event:
         """Lose the reply to the next request, and the connection with it. The request is executed.
@@ -256,7 +258,7 @@ class Proxy:
         Returns:
             An event that is set when the reply has been lost.
         """
-        return self._set_trap(_DropRule(opcode, session_id, before=False))
+        return self._set_drop_rule(_DropRule(opcode, session_id, before=False))
 
     def drop_next_request(self, opcode: int | None = None, session_id: int | None = None) -> threading.Event:
         """Lose the next request, and the connection with it. The request is not executed.
@@ -271,7 +273,7 @@ class Proxy:
         Returns:
             An event that is set when the request has been lost.
         """
-        return self._set_trap(_DropRule(opcode, session_id, before=True))
+        return self._set_drop_rule(_DropRule(opcode, session_id, before=True))
 
     def close(self) -> None:
         """Break all connections, and stop the proxy."""
@@ -290,13 +292,13 @@ class Proxy:
     ) -> None:
         self.close()
 
-    def _become(self, mode: ProxyMode) -> None:
+    def _set_mode(self, mode: ProxyMode) -> None:
         self._mode = mode
         self._wake()
 
-    def _set_trap(self, trap: _DropRule) -> threading.Event:
-        self._trap = trap
-        return trap.sprung
+    def _set_drop_rule(self, drop_rule: _DropRule) -> threading.Event:
+        self._drop_rule = drop_rule
+        return drop_rule.triggered
 
     def _wake(self) -> None:
         with contextlib.suppress(OSError):
@@ -304,11 +306,11 @@ class Proxy:
 
     # ---- proxy thread
 
-    def _work(self) -> None:
+    def _run(self) -> None:
         while not self._closed:
             for source in self._readable():
                 if source is self._wake_read:
-                    source.recv(PIECE)
+                    source.recv(RECV_BYTES)
                 elif source is self._listener:
                     self._accept()
                 else:
@@ -317,15 +319,15 @@ class Proxy:
 
     def _readable(self) -> list[socket.socket]:
         """Return the sockets that can be read now and may be read in this mode."""
-        patience = 1.0
+        timeout = 1.0
         with self._lock:
             sources = [self._wake_read]
             if self._mode is not ProxyMode.HELD:
                 sources += [self._listener, *self._ends()]
-                if self._late:
-                    patience = min(patience, max(0.0, self._late[0].due - time.monotonic()))
+                if self._delayed:
+                    timeout = min(timeout, max(0.0, self._delayed[0].due - time.monotonic()))
         try:
-            return select.select(sources, [], [], patience)[0]
+            return select.select(sources, [], [], timeout)[0]
         except (OSError, ValueError):  # a socket was closed since
             return []
 
@@ -355,31 +357,31 @@ class Proxy:
             pair = next((pair for pair in self._pairs if source in (pair.client, pair.server)), None)
             if pair is None or self._mode is ProxyMode.HELD:
                 return
-            due = max(time.monotonic() + self._delay, self._late[-1].due if self._late else 0.0)
-            self._late.append(_DelayedBytes(due, pair, source, pair.take(source)))
+            due = max(time.monotonic() + self._delay, self._delayed[-1].due if self._delayed else 0.0)
+            self._delayed.append(_DelayedBytes(due, pair, source, pair.take(source)))
 
     def _deliver(self) -> None:
         """Pass on what is due, in the order of its arrival."""
         with self._lock:
-            while self._late and self._mode is not ProxyMode.HELD and self._late[0].due <= time.monotonic():
-                self._hand_over(self._late.popleft())
+            while self._delayed and self._mode is not ProxyMode.HELD and self._delayed[0].due <= time.monotonic():
+                self._forward_delayed(self._delayed.popleft())
 
-    def _hand_over(self, late: _DelayedBytes) -> None:
-        pair = late.pair
+    def _forward_delayed(self, delayed: _DelayedBytes) -> None:
+        pair = delayed.pair
         if pair not in self._pairs:
             return
-        if not self._passes(pair, late.source, late.piece):
+        if not self._forwards(pair, delayed.source, delayed.data):
             self._pairs.remove(pair)
             pair.close()
         elif pair.session.session_id:
             self._sessions[pair.session.session_id] = pair.session
 
-    def _passes(self, pair: _Pair, source: socket.socket, piece: bytes) -> bool:
-        trap = self._trap
+    def _forwards(self, pair: _Pair, source: socket.socket, data: bytes) -> bool:
+        drop_rule = self._drop_rule
         try:
-            going_on = pair.pass_on(source, piece, trap)
+            is_open = pair.forward(source, data, drop_rule)
         except (OSError, ValueError):
-            going_on = False
-        if trap is not None and trap.sprung.is_set():
-            self._trap = None
-        return going_on
+            is_open = False
+        if drop_rule is not None and drop_rule.triggered.is_set():
+            self._drop_rule = None
+        return is_open

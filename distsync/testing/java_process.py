@@ -42,7 +42,7 @@ class EnsembleError(ServerStartError):
 def missing() -> str:
     """Return why no ZooKeeper can be started here; empty if one can."""
     if not shutil.which("java"):
-        return "there is no java here"
+        return "no java executable in PATH"
     if not os.environ.get(CLASSPATH) and not (DEBIAN / "zookeeper.jar").exists():
         return f"no ZooKeeper: install Debian's package zookeeper or set {CLASSPATH}"
     return ""
@@ -63,10 +63,10 @@ def reserved_port(port: int = 0) -> socket.socket:
     """Return a socket that reserves a port of loopback (0 for any) for a server that binds it with
     SO_REUSEADDR, as Java does.
     """
-    kept = socket.socket()
-    kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    kept.bind((LOOPBACK, port))
-    return kept
+    reserved = socket.socket()
+    reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    reserved.bind((LOOPBACK, port))
+    return reserved
 
 
 class ProcessGuard:

@@ -21,7 +21,7 @@ from distsync._server.autostart.find_or_start import server_environment
 from distsync._server.file_lock import open_private
 from distsync._server.main import open_server, serve
 from distsync._server.net.server import NetworkServer
-from distsync._server.options import USUAL, Options, Tls
+from distsync._server.options import DEFAULT_OPTIONS, Options, Tls
 from distsync.errors import ServerStartError, UsageError
 
 LOOPBACK = "127.0.0.1"
@@ -32,7 +32,7 @@ STOP_S = 10.0
 class Host:
     """A running server with its data in ``folder``."""
 
-    def __init__(self, folder: Path, options: Options = USUAL) -> None:
+    def __init__(self, folder: Path, options: Options = DEFAULT_OPTIONS) -> None:
         self.folder, self.options = folder, options
 
     def start(self, port: int | None) -> int:
@@ -66,28 +66,28 @@ class ThreadHost(Host):
         self._ready: Future[tuple[NetworkServer, int]] = Future()
         self._thread = threading.Thread(target=self._serve, args=(port,), name="distsync-server", daemon=True)
         self._thread.start()
-        self._rim, given = self._ready.result()
+        self._server, given = self._ready.result()
         return given
 
     def stop(self) -> None:
         self.resume()
         with suppress(RuntimeError):  # it has stopped already
-            self._rim.stop()
+            self._server.stop()
         self._thread.join()
         if self._failure is not None:
             raise self._failure
 
     def pause(self) -> None:
         self._resumed.clear()
-        self._rim.interrupt(self._resumed.wait)
+        self._server.call_soon_threadsafe(self._resumed.wait)
 
     def resume(self) -> None:
         self._resumed.set()
 
     def _serve(self, port: int | None) -> None:
         try:
-            with open_server(LOOPBACK, port, self.folder, options=self.options) as (rim, listening):
-                rim.run(listening, lambda: self._ready.set_result((rim, listening.getsockname()[1])))
+            with open_server(LOOPBACK, port, self.folder, options=self.options) as (server, listening):
+                server.run(listening, lambda: self._ready.set_result((server, listening.getsockname()[1])))
         except BaseException as error:
             if self._ready.done():
                 self._failure = error

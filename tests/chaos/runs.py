@@ -89,10 +89,11 @@ def run(plan: Plan, folder: Path | None = None, server: Any = None) -> Outcome:
         shutil.rmtree(kept)
     names = [call for call in events if "call" in call]
     late = max((late for late, _ in lateness(events)), default=0.0)
-    return Outcome(plan, wrong, kept, _faults(events), len(names), len(holdings(events)), late)
+    return Outcome(plan, wrong, kept, injected_faults(events), len(names), len(holdings(events)), late)
 
 
-def _faults(events: list[Event]) -> Counter[str]:
+def injected_faults(events: list[Event]) -> Counter[str]:
+    """Count the faults by name, without the ends of faults and other notes."""
     struck = (event for event in events if "whose" in event or event.get("fault") in SERVER_FAULTS["ensemble"])
     return Counter(str(event["fault"]) for event in struck)
 

@@ -22,6 +22,7 @@ from pathlib import Path
 from chaos.faults import CLIENT_FAULTS, ON_REQUEST, SERVER_FAULTS, lanes, run_lane, strikes
 from chaos.history import read
 from chaos.model import violations
+from chaos.runs import injected_faults
 from chaos.stage import NAMESPACE, Actor, Stage, addresses
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
@@ -166,7 +167,8 @@ def soak(minutes: float, server: str, seed: int, folder: Path) -> list[str]:
         found = violations(primitive, mine, [who for who in alive if who.startswith(primitive)])
         left = ("items are lost", "nobody has ever begun")  # what is in a queue at the end is nowhere in the history
         wrong += [f"{primitive}: {each}" for each in found if not any(word in each for word in left)]
-    faults = sum("fault" in each and not each["fault"].endswith("over") for each in events)
+    faults = sum(injected_faults(events).values())
+    wrong += [] if faults else ["no fault was injected"]
     print(f"{sum('call' in each for each in events)} calls, {faults} faults")
     return wrong
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from chaos.history import CONFIRMED, Event, Recorder, calls, read
 from chaos.model import CHECKS, violations
+from chaos.runs import injected_faults
 from chaos.soak import grown, table
 
 INF = float("inf")
@@ -418,3 +419,9 @@ def test_soak_tells_what_has_grown() -> None:
     after = {"the servers": {"znodes": 300.0, "sessions": 5.0}, "lock0": {"memory": 31.0, "threads": 9.0}}
     assert [text.partition(":")[0] for text in grown(before, after)] == ["znodes of the servers", "threads of lock0"]
     assert "at the start" in table(before, before, after)
+
+
+def test_only_injected_faults_are_counted_not_their_ends_or_other_notes() -> None:
+    notes = ["calm", "server_killed over", "nobody there", "lock-1 has ended by itself", CONFIRMED]
+    events = [{"fault": "kill:holder", "whose": "lock-1"}, *({"fault": each} for each in ("server_killed", *notes))]
+    assert injected_faults(events) == {"kill:holder": 1, "server_killed": 1}

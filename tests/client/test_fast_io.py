@@ -34,7 +34,7 @@ from distsync._protocols.steps import (
     Watch,
 )
 from distsync._wire.codes import OpCode
-from distsync.errors import DisconnectedError, NoNodeError, PayloadTooLargeError
+from distsync.errors import DisconnectedError, NoNodeError, PayloadTooLargeError, SessionLostError
 from distsync.testing.faulty_proxy import Proxy
 
 MANY = 40
@@ -286,7 +286,7 @@ def test_request_that_is_too_long_fails_alone(relayed: Any, relay: Relay, namesp
     assert relay.connections == 1
 
 
-def test_session_that_ends_with_requests_under_way_fails_them_and_is_followed_by_another(
+def test_session_that_ends_with_pending_requests_fails_them_and_is_followed_by_another(
     proxied: Any, proxy: Proxy, namespace: str, server: Any, in_thread: Callable[..., Any]
 ) -> None:
     before = proxied.session_id
@@ -296,7 +296,8 @@ def test_session_that_ends_with_requests_under_way_fails_them_and_is_followed_by
     expire((server.hosts, identity))
     proxy.heal()
     answers = waiting.result()
-    assert all(isinstance(answer, Exception) or answer is not None for answer in answers)
+    assert all(isinstance(answer, (DisconnectedError, SessionLostError)) for answer in answers)
+    assert len(answers) == 5
     assert proxied.run(read(Exists(namespace))) is not None
     assert proxied.session_id != before
 

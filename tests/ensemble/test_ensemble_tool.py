@@ -242,7 +242,7 @@ def test_command_prints_address_and_roles_and_ends_on_ctrl_c() -> None:
 
 def test_without_java_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
-    with pytest.raises(EnsembleError, match="there is no java here"), Ensemble(1, 0):
+    with pytest.raises(EnsembleError, match="no java executable in PATH"), Ensemble(1, 0):
         pass
 
 

@@ -201,7 +201,7 @@ def test_module_package_folder_and_archive_find_all_as_python_gives_it(home: Hom
 def test_syntax_error_is_shown_as_python_shows_it(home: Home, tmp_path: Path) -> None:
     status, output, errors = ended(home.start(*RUN, written(tmp_path, "wrong.py", "x = 1\ny = = 2\n")))
     assert (status, output) == (2, "")
-    assert re.fullmatch(r"run: \S+/wrong.py:2: invalid syntax: mend it\n", errors)
+    assert re.fullmatch(r"run: \S+/wrong.py:2: invalid syntax: fix the syntax error\n", errors)
 
 
 def test_interrupt_ends_it_as_it_ends_python(home: Home, tmp_path: Path) -> None:

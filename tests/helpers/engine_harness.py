@@ -56,7 +56,7 @@ class Client:
         self.peer = peer
         self.xid = 0
         effects = bench.note(bench.engine.connect(peer, request, bench.now_ms, address, **proof))
-        accepted = [effect.response for effect in effects if isinstance(effect, Accepted) and effect.peer == peer]
+        accepted = [effect.response for effect in effects if isinstance(effect, Accepted) and effect.peer_id == peer]
         self.response = accepted[0] if accepted else None
 
     @property
@@ -69,7 +69,7 @@ class Client:
         return self.bench.note(self.bench.engine.step(self.peer, self.xid, request, self.bench.now_ms))
 
     def ask(self, request: r.Request) -> Reply:
-        replies = [effect for effect in self.send(request) if isinstance(effect, Reply) and effect.peer == self.peer]
+        replies = [effect for effect in self.send(request) if isinstance(effect, Reply) and effect.peer_id == self.peer]
         (reply,) = replies
         assert reply.xid == (PING_XID if isinstance(request, r.PingRequest) else self.xid)
         return reply
@@ -98,8 +98,8 @@ class Client:
     def auth(self, credentials: bytes) -> int:
         return self.err(r.AuthRequest(0, "digest", credentials))
 
-    def hang_up(self) -> None:
-        self.bench.note(self.bench.engine.hang_up(self.peer, self.bench.now_ms))
+    def disconnect(self) -> None:
+        self.bench.note(self.bench.engine.disconnect(self.peer, self.bench.now_ms))
 
     def again(self, **change: Any) -> Client:
         """A new connection that asks for this one's session."""
@@ -109,7 +109,7 @@ class Client:
 
     def events(self) -> list[tuple[int, str]]:
         """(type, path) of all events so far; they are forgotten here."""
-        mine = [one for one in self.bench.log if isinstance(one, Notify) and one.peer == self.peer]
+        mine = [one for one in self.bench.log if isinstance(one, Notify) and one.peer_id == self.peer]
         self.bench.log = [one for one in self.bench.log if one not in mine]
         return [(one.event.type, one.event.path) for one in mine]
 

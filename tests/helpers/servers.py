@@ -166,7 +166,7 @@ class ZooKeeperProcess(ServerProcess):
     def missing() -> str:
         """Why it cannot be started here; empty if it can."""
         if not shutil.which("java"):
-            return "there is no java here"
+            return "no java executable in PATH"
         if not os.environ.get("ZOOKEEPER_CLASSPATH") and not (JARS / "zookeeper.jar").exists():
             return "no ZooKeeper: install Debian's package zookeeper or set ZOOKEEPER_CLASSPATH"
         return ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -72,6 +73,21 @@ def test_acquire_all_waits_for_locks_that_are_released_one_after_another(client:
         eventually(lambda: len(lock.waiters()) == 1)  # noqa: B023
         lock.release()
     waiting.result().release()
+
+
+def test_the_wait_for_one_lock_counts_towards_the_deadline_of_the_next(client: Client, other: Client) -> None:
+    theirs = [Lock(name=name, client=other) for name in "ab"]
+    for each in theirs:
+        each.acquire()
+    timeout = 20 * UNIT
+    began = time.monotonic()
+    waiting = Running(partial(acquire_all, Lock(name="a"), Lock(name="b"), timeout=timeout))
+    time.sleep(timeout / 2)
+    theirs[0].release()
+    with pytest.raises(DeadlineError, match=f"timed out: {theirs[1].path}, one of 2 locks"):
+        waiting.result()
+    assert timeout <= time.monotonic() - began < 1.4 * timeout
+    theirs[1].release()
 
 
 def test_acquire_all_restores_the_recursion_count_of_an_rlock_that_was_already_held(

@@ -105,7 +105,7 @@ def late_watch(monkeypatch: pytest.MonkeyPatch) -> None:
 
         return work
 
-    for name in ("_see", "_work"):
+    for name in ("_on_ready", "_run"):
         monkeypatch.setattr(_child_watcher.Watcher, name, late(getattr(_child_watcher.Watcher, name)))
 
 
@@ -255,7 +255,7 @@ def test_join_of_a_killed_child_succeeds_if_the_server_of_its_session_is_unreach
     client: Client, unused_address: str
 ) -> None:
     child = Child(get_context("fork"))
-    child.process._heritage.child._wills[0] = session_handover.SessionHandover(
+    child.process._child_bootstrap.child._handovers[0] = session_handover.SessionHandover(
         child.process.pid, 0, unused_address, 7, "00" * 16, {"timeout": 1.0}
     )
     child.kill()

@@ -83,7 +83,7 @@ class Victim:
                 self.note(self.engine.connect(CLIENT, decode_connect(frame), self.now_ms))
 
     def end(self) -> None:
-        self.engine.hang_up(CLIENT, self.now_ms)
+        self.engine.disconnect(CLIENT, self.now_ms)
         for _ in range(4):  # longer than any timeout
             self.now_ms += 4000
             self.note(self.engine.advance(self.now_ms))

@@ -44,7 +44,7 @@ def running(server: EmbeddedProcess) -> Iterator[EmbeddedProcess]:
 
 @pytest.fixture(scope="module")
 def embedded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedProcess]:
-    with running(TunedProcess(tmp_path_factory.mktemp("hostile"), limits={"linger_seconds": 10 * UNIT})) as server:
+    with running(TunedProcess(tmp_path_factory.mktemp("hostile"), limits={"close_seconds": 10 * UNIT})) as server:
         yield server
 
 
@@ -129,7 +129,7 @@ def test_client_that_reads_no_replies_is_disconnected(embedded: EmbeddedProcess,
 
 def test_memory_of_all_buffers_is_bounded(tmp_path: Path) -> None:
     limit = 20_000_000
-    with running(TunedProcess(tmp_path, limits={"held_bytes": limit})) as server, linked(server.port) as witness:
+    with running(TunedProcess(tmp_path, limits={"buffered_bytes": limit})) as server, linked(server.port) as witness:
         before = resident_bytes(server.pid)
         with ExitStack() as stack:
             for _ in range(100):
@@ -255,7 +255,7 @@ def test_bug_within_a_change_stops_the_server_before_any_client_sees_half_of_it(
 EAGER = """
 from distsync._server.net import connection
 from distsync._server.journal.journal import Journal
-connection.ANSWERS_BYTES = 100
+connection.PENDING_REPLY_BYTES = 100
 Journal.wants_compaction = property(lambda self: True)
 """
 

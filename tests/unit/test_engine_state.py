@@ -9,7 +9,7 @@ from helpers.engine_harness import NOW_MS, Bench, Client
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distsync._server.durable_state import PIECE_BYTES
+from distsync._server.durable_state import CHUNK_BYTES
 from distsync._server.effects import Commit
 from distsync._server.engine import Engine
 from distsync._server.engine_config import EngineConfig
@@ -139,13 +139,13 @@ def test_client_continues_after_a_restart() -> None:
     assert restarted.client().children("/t") == {"0000000003"}
 
 
-def test_a_snapshot_comes_in_pieces() -> None:
+def test_snapshot_is_split_into_chunks() -> None:
     client = Bench().client()
     for _ in range(10):
         client.create("/n", bytes(100_000), CreateFlag.SEQUENCE)
-    sizes = [len(piece) for piece in client.bench.engine.snapshot()]
+    sizes = [len(chunk) for chunk in client.bench.engine.snapshot()]
     assert len(sizes) == 4
-    assert all(PIECE_BYTES <= size < PIECE_BYTES + 101_000 for size in sizes[:-1])
+    assert all(CHUNK_BYTES <= size < CHUNK_BYTES + 101_000 for size in sizes[:-1])
 
 
 class TestUnreadable:
@@ -173,8 +173,8 @@ class TestUnreadable:
 
     @pytest.mark.parametrize("drop", [0, 1, -1])
     def test_incomplete_snapshot_is_unreadable(self, client: Client, drop: int) -> None:
-        (piece,) = client.bench.engine.snapshot()
-        records = [pack(record) for record in changes.unpack(piece)]
+        (chunk,) = client.bench.engine.snapshot()
+        records = [pack(record) for record in changes.unpack(chunk)]
         del records[drop]
         with pytest.raises(UnreadableStateError):
             Engine().restore(records)

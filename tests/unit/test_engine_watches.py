@@ -135,7 +135,7 @@ class TestOrder:
         for watcher in reversed(watchers):
             watcher.body(r.GetDataRequest("/a", True))
         effects = client.send(r.DeleteRequest("/a"))
-        told = [effect.peer for effect in effects if isinstance(effect, Notify)]
+        told = [effect.peer_id for effect in effects if isinstance(effect, Notify)]
         assert told == [watcher.peer for watcher in reversed(watchers)]
 
     def test_the_event_carries_its_transaction(self, client: Client) -> None:
@@ -151,7 +151,7 @@ class TestConnections:
         client.create("/a")
         client.body(r.GetDataRequest("/a", True))
         client.body(r.GetChildrenRequest("/a", True))
-        client.hang_up()
+        client.disconnect()
         assert client.bench.engine.statistics(0).watches == 0
         again = client.again()
         again.body(r.SetDataRequest("/a", b""))
@@ -161,7 +161,7 @@ class TestConnections:
         other = client.bench.client()
         for one in (client, other):
             one.err(r.ExistsRequest("/a", True))
-        client.hang_up()
+        client.disconnect()
         other.create("/a")
         assert other.events() == [(CREATED, "/a")]
 

@@ -49,7 +49,7 @@ class Metrics(NamedTuple):
     max_timeout_ms: int
     jute_maxbuffer: int
     descriptors: tuple[int, int]
-    links: tuple[ConnectionRow, ...]
+    connections: tuple[ConnectionRow, ...]
     environment: Mapping[str, str]
 
 
@@ -60,13 +60,13 @@ class DetailLists(NamedTuple):
         expiries: Session ids by expiry date.
         ephemerals: Paths by session id.
         watches: Path and session id of each data watch.
-        links: The connections.
+        connections: The connections.
     """
 
     expiries: Mapping[str, list[int]]
     ephemerals: Mapping[int, list[str]]
     watches: list[tuple[str, int]]
-    links: tuple[ConnectionRow, ...]
+    connections: tuple[ConnectionRow, ...]
 
 
 def _latency(metrics: Metrics) -> str:
@@ -80,8 +80,8 @@ def _srvr(metrics: Metrics) -> str:
         "Latency min/avg/max": _latency(metrics),
         "Received": metrics.received,
         "Sent": metrics.sent,
-        "Connections": len(metrics.links),
-        "Outstanding": sum(link.queued for link in metrics.links),
+        "Connections": len(metrics.connections),
+        "Outstanding": sum(row.queued for row in metrics.connections),
         "Zxid": f"0x{metrics.zxid:x}",
         "Mode": "standalone",
         "Node count": metrics.nodes,
@@ -89,32 +89,32 @@ def _srvr(metrics: Metrics) -> str:
     return "".join(f"{key}: {value}\n" for key, value in lines.items())
 
 
-def _head(link: ConnectionRow) -> str:
-    counts = f"queued={link.queued},recved={link.received},sent={link.sent}"
-    return f" /{link.host}:{link.port}[{1 if link.session_id else 0}]({counts}"
+def _row_head(row: ConnectionRow) -> str:
+    counts = f"queued={row.queued},recved={row.received},sent={row.sent}"
+    return f" /{row.host}:{row.port}[{1 if row.session_id else 0}]({counts}"
 
 
 def _stat(metrics: Metrics) -> str:
     version, rest = _srvr(metrics).split("\n", 1)
-    links = "".join(f"{_head(link)})\n" for link in metrics.links)
-    return f"{version}\nClients:\n{links}\n{rest}"
+    rows = "".join(f"{_row_head(row)})\n" for row in metrics.connections)
+    return f"{version}\nClients:\n{rows}\n{rest}"
 
 
 def _cons(metrics: Metrics) -> str:
-    return "".join(map(_connection, metrics.links)) + "\n"
+    return "".join(map(_connection, metrics.connections)) + "\n"
 
 
-def _connection(link: ConnectionRow) -> str:
+def _connection(row: ConnectionRow) -> str:
     more = {
-        "sid": f"0x{link.session_id & (1 << 64) - 1:x}",
-        "lop": link.last_op,
-        "est": link.since_ms,
-        "to": link.timeout_ms,
-        "lcxid": f"0x{link.last_xid & 0xFFFFFFFF:x}",
-        "lzxid": f"0x{link.last_zxid & (1 << 64) - 1:x}",
+        "sid": f"0x{row.session_id & (1 << 64) - 1:x}",
+        "lop": row.last_op,
+        "est": row.since_ms,
+        "to": row.timeout_ms,
+        "lcxid": f"0x{row.last_xid & 0xFFFFFFFF:x}",
+        "lzxid": f"0x{row.last_zxid & (1 << 64) - 1:x}",
     }
-    details = "".join(f",{key}={value}" for key, value in more.items()) if link.session_id else ""
-    return f"{_head(link)}{details})\n"
+    details = "".join(f",{key}={value}" for key, value in more.items()) if row.session_id else ""
+    return f"{_row_head(row)}{details})\n"
 
 
 def _mntr(metrics: Metrics) -> str:
@@ -130,8 +130,8 @@ def _mntr(metrics: Metrics) -> str:
         "ephemerals_count": metrics.ephemerals,
         "approximate_data_size": metrics.data_bytes,
         "global_sessions": metrics.sessions,
-        "num_alive_connections": len(metrics.links),
-        "outstanding_requests": sum(link.queued for link in metrics.links),
+        "num_alive_connections": len(metrics.connections),
+        "outstanding_requests": sum(row.queued for row in metrics.connections),
         "packets_received": metrics.received,
         "packets_sent": metrics.sent,
         "open_file_descriptor_count": metrics.descriptors[0],
@@ -170,8 +170,12 @@ def _dump(lists: DetailLists) -> str:
     lines += ["ephemeral nodes dump:", f"Sessions with Ephemerals ({len(owned)}):"]
     for id, paths in owned.items():
         lines += [f"0x{id:x}:", *(f"\t{path}" for path in paths)]
-    lines += ["Connections dump:", f"Connections Sets (1)/({len(lists.links)}):", f"{len(lists.links)} do not expire:"]
-    lines += [f"\tip: /{link.host}:{link.port} sessionId: 0x{link.session_id:x}" for link in lists.links]
+    lines += [
+        "Connections dump:",
+        f"Connections Sets (1)/({len(lists.connections)}):",
+        f"{len(lists.connections)} do not expire:",
+    ]
+    lines += [f"\tip: /{row.host}:{row.port} sessionId: 0x{row.session_id:x}" for row in lists.connections]
     return "\n".join(lines) + "\n"
 
 

@@ -71,7 +71,7 @@ class ServerStatistics:
         word = head[:WORD_BYTES].decode()
         if word not in self._allowed:
             return f"{word} is not executed because it is not in the whitelist.\n".encode()
-        text = answer_to(word, self._figures, self._lists)
+        text = answer_to(word, self._metrics, self._details)
         if word in CHANGING:
             self._reset_counters(server=word == "srst")
         return text.encode()
@@ -82,24 +82,24 @@ class ServerStatistics:
         if server:
             self.reset()
 
-    def _links(self) -> tuple[ConnectionRow, ...]:
+    def _connection_rows(self) -> tuple[ConnectionRow, ...]:
         return tuple(connection.metrics() for connection in self.connections)
 
-    def _figures(self) -> Metrics:
-        config, links = self._engine.config, self._links()
-        figures = self._engine.statistics(time.time_ns() // 1_000_000)
+    def _metrics(self) -> Metrics:
+        config, rows = self._engine.config, self._connection_rows()
+        counts = self._engine.statistics(time.time_ns() // 1_000_000)
         average = self._all_turns / self._turns if self._turns else 0.0
         return Metrics(
             port=self.port,
             data_dir=str(self._data_dir),
-            zxid=figures.zxid,
-            nodes=figures.znodes,
-            watches=figures.watches,
-            ephemerals=figures.ephemerals,
-            data_bytes=figures.data_bytes,
-            sessions=figures.sessions,
-            received=self._received + sum(link.received for link in links),
-            sent=self._sent + sum(link.sent for link in links),
+            zxid=counts.zxid,
+            nodes=counts.znodes,
+            watches=counts.watches,
+            ephemerals=counts.ephemerals,
+            data_bytes=counts.data_bytes,
+            sessions=counts.sessions,
+            received=self._received + sum(row.received for row in rows),
+            sent=self._sent + sum(row.sent for row in rows),
             latency=(self._shortest * 1000, average * 1000, self._longest * 1000),
             uptime_ms=int((time.monotonic() - self._started) * 1000),
             tick_ms=config.tick_time_ms,
@@ -107,15 +107,15 @@ class ServerStatistics:
             max_timeout_ms=config.max_session_timeout_ms,
             jute_maxbuffer=config.jute_maxbuffer,
             descriptors=(_open_descriptors(), resource.getrlimit(resource.RLIMIT_NOFILE)[0]),
-            links=links,
+            connections=rows,
             environment=_environment(),
         )
 
-    def _lists(self) -> DetailLists:
+    def _details(self) -> DetailLists:
         engine = self._engine
         owned = {id: list(paths) for id, paths in engine.tree.ephemerals.items() if paths}
         expiries = {_date(at_ms): ids for at_ms, ids in sorted(engine.expiries().items())}
-        return DetailLists(expiries, owned, engine.data_watches(), self._links())
+        return DetailLists(expiries, owned, engine.data_watches(), self._connection_rows())
 
 
 def _date(at_ms: int) -> str:

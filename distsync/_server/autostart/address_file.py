@@ -121,20 +121,20 @@ def is_alive(address: ServerAddress, timeout: float = PROBE_S) -> bool:
     nonce = secrets.token_bytes(NONCE_BYTES)
     deadline = time.monotonic() + timeout
     try:
-        with socket.create_connection((address.host, address.port), timeout) as link:
-            link.sendall(PROVE + nonce)
-            answer = _receive(link, deadline)
+        with socket.create_connection((address.host, address.port), timeout) as sock:
+            sock.sendall(PROVE + nonce)
+            proof = _receive(sock, deadline)
     except OSError:
         return False
-    return hmac.compare_digest(answer, prove(address.secret, nonce, address.port))
+    return hmac.compare_digest(proof, prove(address.secret, nonce, address.port))
 
 
-def _receive(link: socket.socket, deadline: float) -> bytes:
-    answer = b""
-    while len(answer) < PROOF_BYTES:
-        link.settimeout(max(0.001, deadline - time.monotonic()))
-        piece = link.recv(PROOF_BYTES - len(answer))
-        if not piece:
+def _receive(sock: socket.socket, deadline: float) -> bytes:
+    proof = b""
+    while len(proof) < PROOF_BYTES:
+        sock.settimeout(max(0.001, deadline - time.monotonic()))
+        data = sock.recv(PROOF_BYTES - len(proof))
+        if not data:
             break
-        answer += piece
-    return answer
+        proof += data
+    return proof

@@ -30,13 +30,13 @@ _BLANKS = "".join(map(chr, range(33)))
 
 
 class Reads:
-    """Read handlers. ``answers`` maps types of requests to ``answer(link, request)``."""
+    """Read handlers. ``handlers`` maps types of requests to ``handler(peer, request)``."""
 
     def __init__(self, tree: Tree, watches: Watches, seed: int) -> None:
         self._tree = tree
         self._watches = watches
-        self._turn = seed
-        self.answers: dict[type, Callable[[Peer, Any], r.Body]] = {
+        self._shuffle_state = seed
+        self.handlers: dict[type, Callable[[Peer, Any], r.Body]] = {
             r.ExistsRequest: self._exists,
             r.GetDataRequest: self._get_data,
             r.GetChildrenRequest: self._get_children,
@@ -49,80 +49,80 @@ class Reads:
             r.WhoAmIRequest: self._who_am_i,
         }
 
-    def _exists(self, link: Peer, request: r.ExistsRequest) -> r.StatReply:
+    def _exists(self, peer: Peer, request: r.ExistsRequest) -> r.StatReply:
         path, watch = request
         if "\0" in path:
             raise RequestRefused(ErrorCode.BAD_ARGUMENTS)
         if watch:
-            self._watches.data.arm(path, link.peer)
+            self._watches.data.arm(path, peer.id)
         reply: r.StatReply = _new(r.StatReply, (self._require(path).stat,))
         return reply
 
-    def _get_data(self, link: Peer, request: r.GetDataRequest) -> r.GetDataReply:
+    def _get_data(self, peer: Peer, request: r.GetDataRequest) -> r.GetDataReply:
         path, watch = request
-        node = self._readable(link, path)
+        node = self._readable(peer, path)
         if watch:
-            self._watches.data.arm(path, link.peer)
+            self._watches.data.arm(path, peer.id)
         reply: r.GetDataReply = _new(r.GetDataReply, (node.data, node.stat))
         return reply
 
-    def _get_children(self, link: Peer, request: r.GetChildrenRequest) -> r.GetChildrenReply:
-        return r.GetChildrenReply(self._list(link, request.path, request.watch)[0])
+    def _get_children(self, peer: Peer, request: r.GetChildrenRequest) -> r.GetChildrenReply:
+        return r.GetChildrenReply(self._list(peer, request.path, request.watch)[0])
 
-    def _get_children2(self, link: Peer, request: r.GetChildren2Request) -> r.GetChildren2Reply:
-        names, node = self._list(link, request.path, request.watch)
+    def _get_children2(self, peer: Peer, request: r.GetChildren2Request) -> r.GetChildren2Reply:
+        names, node = self._list(peer, request.path, request.watch)
         return r.GetChildren2Reply(names, node.stat)
 
-    def _get_acl(self, link: Peer, request: r.GetAclRequest) -> r.GetAclReply:
+    def _get_acl(self, peer: Peer, request: r.GetAclRequest) -> r.GetAclReply:
         node = self._require(request.path)
-        permit(node.acl, READ | ADMIN, link.identities)
-        acl = node.acl if allows(node.acl, ADMIN, link.identities) else redact(node.acl)
+        permit(node.acl, READ | ADMIN, peer.identities)
+        acl = node.acl if allows(node.acl, ADMIN, peer.identities) else redact(node.acl)
         return r.GetAclReply(acl, node.stat)
 
-    def _sync(self, link: Peer, request: r.SyncRequest) -> r.SyncReply:
+    def _sync(self, peer: Peer, request: r.SyncRequest) -> r.SyncReply:
         """Reply at once: a single server is always up to date."""
         return r.SyncReply(request.path)
 
-    def _multi_read(self, link: Peer, request: r.MultiReadRequest) -> r.MultiReply:
+    def _multi_read(self, peer: Peer, request: r.MultiReadRequest) -> r.MultiReply:
         """Execute each read on its own, up to MULTI_READ_BYTES. No watch is armed."""
         results: list[r.Result] = []
         room = MULTI_READ_BYTES
         for operation in request.operations:
-            result = self._read_one(link, operation) if room > 0 else _TOO_LARGE
+            result = self._read_one(peer, operation) if room > 0 else _TOO_LARGE
             room -= _size(result)
             results.append(result)
         return r.MultiReply(tuple(results))
 
-    def _read_one(self, link: Peer, request: r.GetChildrenRequest | r.GetDataRequest) -> r.Result:
+    def _read_one(self, peer: Peer, request: r.GetChildrenRequest | r.GetDataRequest) -> r.Result:
         try:
-            result: r.Result = self.answers[type(request)](link, request._replace(watch=False))  # type: ignore[assignment]
+            result: r.Result = self.handlers[type(request)](peer, request._replace(watch=False))  # type: ignore[assignment]
         except RequestRefused as refusal:
             return r.ErrorReply(refusal.code)
         return result
 
-    def _get_ephemerals(self, link: Peer, request: r.GetEphemeralsRequest) -> r.GetEphemeralsReply:
+    def _get_ephemerals(self, peer: Peer, request: r.GetEphemeralsRequest) -> r.GetEphemeralsReply:
         prefix = request.prefix_path
-        mine = self._tree.owned(link.session.id)
+        mine = self._tree.owned(peer.session.id)
         if prefix.strip(_BLANKS) in ("", "/"):
             return r.GetEphemeralsReply(mine)
         return r.GetEphemeralsReply(tuple(path for path in mine if path.startswith(prefix)))
 
     def _get_all_children_number(
-        self, link: Peer, request: r.GetAllChildrenNumberRequest
+        self, peer: Peer, request: r.GetAllChildrenNumberRequest
     ) -> r.GetAllChildrenNumberReply:
         """Count the descendants. As in ZooKeeper, "" counts the root too."""
         path = request.path
-        self._readable(link, path)
+        self._readable(peer, path)
         total = len(self._tree.nodes) - 1 if path in ("", "/") else sum(1 for _ in self._tree.descendants(path))
         return r.GetAllChildrenNumberReply(total + (path == ""))
 
-    def _who_am_i(self, link: Peer, request: r.WhoAmIRequest) -> r.WhoAmIReply:
-        return r.WhoAmIReply(tuple(r.ClientInfo(*public_form(identity)) for identity in link.identities))
+    def _who_am_i(self, peer: Peer, request: r.WhoAmIRequest) -> r.WhoAmIReply:
+        return r.WhoAmIReply(tuple(r.ClientInfo(*public_form(identity)) for identity in peer.identities))
 
-    def _list(self, link: Peer, path: str, watch: bool) -> tuple[tuple[str, ...], TreeNode]:
-        node = self._readable(link, path)
+    def _list(self, peer: Peer, path: str, watch: bool) -> tuple[tuple[str, ...], TreeNode]:
+        node = self._readable(peer, path)
         if watch:
-            self._watches.children.arm(path, link.peer)
+            self._watches.children.arm(path, peer.id)
         return self._shuffled(node.children), node
 
     def _shuffled(self, children: dict[str, None]) -> tuple[str, ...]:
@@ -130,14 +130,14 @@ class Reads:
         names = tuple(children)
         if len(names) < 2:
             return names
-        self._turn = (self._turn * 1103515245 + 12345) & 0x7FFFFFFF
-        cut = (self._turn >> 8) % len(names)
+        self._shuffle_state = (self._shuffle_state * 1103515245 + 12345) & 0x7FFFFFFF
+        cut = (self._shuffle_state >> 8) % len(names)
         names = names[cut:] + names[:cut]
-        return names[::-1] if self._turn & 0x10000 else names
+        return names[::-1] if self._shuffle_state & 0x10000 else names
 
-    def _readable(self, link: Peer, path: str) -> TreeNode:
+    def _readable(self, peer: Peer, path: str) -> TreeNode:
         node = self._require(path)
-        permit(node.acl, READ, link.identities)
+        permit(node.acl, READ, peer.identities)
         return node
 
     def _require(self, path: str) -> TreeNode:

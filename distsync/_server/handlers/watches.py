@@ -23,7 +23,7 @@ _MODES: dict[int, WatcherMode] = {
 
 
 class WatchHandlers:
-    """Watch handlers. ``answers`` maps types of requests to ``answer(link, request)``."""
+    """Watch handlers. ``handlers`` maps types of requests to ``handler(peer, request)``."""
 
     def __init__(self, tree: Tree, watches: Watches) -> None:
         self._tree = tree
@@ -33,38 +33,38 @@ class WatchHandlers:
             WatcherType.DATA: (watches.data,),
             WatcherType.ANY: (watches.children, watches.data),
         }
-        self.answers: dict[type, Callable[[Peer, Any], r.Body | None]] = {
+        self.handlers: dict[type, Callable[[Peer, Any], r.Body | None]] = {
             r.AddWatchRequest: self._add,
             r.CheckWatchesRequest: self._check,
             r.RemoveWatchesRequest: self._remove,
         }
 
-    def rearm(self, link: Peer, request: r.SetWatchesRequest | r.SetWatches2Request, zxid: int) -> list[Notify]:
+    def rearm(self, peer: Peer, request: r.SetWatchesRequest | r.SetWatches2Request, zxid: int) -> list[Notify]:
         """Re-arm the watches of a client that has reconnected.
 
         A change after the last zxid that it saw fires the watch at once. Persistent watches are only
         armed.
         """
-        peer, relative = link.peer, request.relative_zxid
+        peer_id, relative = peer.id, request.relative_zxid
         missed = [(path, self._missed_data(path, relative)) for path in request.data]
         missed += [(path, EventType.NODE_CREATED if self._tree.node(path) else None) for path in request.exist]
-        events = self._notify_or_arm(peer, zxid, missed, self._watches.data)
+        events = self._notify_or_arm(peer_id, zxid, missed, self._watches.data)
         missed = [(path, self._missed_children(path, relative)) for path in request.child]
-        events += self._notify_or_arm(peer, zxid, missed, self._watches.children)
+        events += self._notify_or_arm(peer_id, zxid, missed, self._watches.children)
         if isinstance(request, r.SetWatches2Request):
-            self._arm_all(peer, request.persistent, WatcherMode.ALWAYS)
-            self._arm_all(peer, request.recursive, WatcherMode.ALWAYS_BELOW)
+            self._arm_all(peer_id, request.persistent, WatcherMode.ALWAYS)
+            self._arm_all(peer_id, request.recursive, WatcherMode.ALWAYS_BELOW)
         return events
 
-    def _add(self, link: Peer, request: r.AddWatchRequest) -> r.ErrorReply:
+    def _add(self, peer: Peer, request: r.AddWatchRequest) -> r.ErrorReply:
         """Arm a persistent watch. The reply has a body (four zero bytes) because Java's client requires it."""
         mode = _MODES.get(request.mode)
         if mode is None:
             raise RequestRefused(ErrorCode.MARSHALLING_ERROR)
-        self._arm_all(link.peer, (request.path,), mode)
+        self._arm_all(peer.id, (request.path,), mode)
         return r.ErrorReply(0)
 
-    def _check(self, link: Peer, request: r.CheckWatchesRequest) -> None:
+    def _check(self, peer: Peer, request: r.CheckWatchesRequest) -> None:
         """Check whether a path is watched.
 
         As in ZooKeeper 3.8, watches of other clients count as well, and a path without a leading
@@ -76,8 +76,8 @@ class WatchHandlers:
         if not any(request.path in index.by_path for index in indexes):
             raise RequestRefused(ErrorCode.NO_WATCHER)
 
-    def _remove(self, link: Peer, request: r.RemoveWatchesRequest) -> None:
-        removed = [index.disarm(request.path, link.peer) for index in self._indexes_of(request.type)]
+    def _remove(self, peer: Peer, request: r.RemoveWatchesRequest) -> None:
+        removed = [index.disarm(request.path, peer.id) for index in self._indexes_of(request.type)]
         if not any(removed):
             raise RequestRefused(ErrorCode.NO_WATCHER)
 
@@ -86,10 +86,10 @@ class WatchHandlers:
             raise RequestRefused(ErrorCode.MARSHALLING_ERROR)
         return self._indexes[type]
 
-    def _arm_all(self, peer: int, paths: tuple[str, ...], mode: WatcherMode) -> None:
+    def _arm_all(self, peer_id: int, paths: tuple[str, ...], mode: WatcherMode) -> None:
         for path in paths:
-            self._watches.children.arm(path, peer, mode)
-            self._watches.data.arm(path, peer, mode)
+            self._watches.children.arm(path, peer_id, mode)
+            self._watches.data.arm(path, peer_id, mode)
 
     def _missed_data(self, path: str, zxid: int) -> EventType | None:
         node = self._tree.node(path)
@@ -104,12 +104,12 @@ class WatchHandlers:
         return EventType.NODE_CHILDREN_CHANGED if node.pzxid > zxid else None
 
     def _notify_or_arm(
-        self, peer: int, zxid: int, missed: list[tuple[str, EventType | None]], watches: WatchIndex
+        self, peer_id: int, zxid: int, missed: list[tuple[str, EventType | None]], watches: WatchIndex
     ) -> list[Notify]:
         events = []
         for path, event in missed:
             if event is None:
-                watches.arm(path, peer)
+                watches.arm(path, peer_id)
             else:
-                events.append(notification(peer, zxid, event, path))
+                events.append(notification(peer_id, zxid, event, path))
         return events

@@ -46,7 +46,7 @@ _CREATES = frozenset({r.CreateRequest, r.Create2Request, r.CreateContainerReques
 
 
 class Writes:
-    """Write handlers. ``plans`` maps types of requests to ``plan(link, request)``; a check returns None."""
+    """Write handlers. ``plans`` maps types of requests to ``plan(peer, request)``; a check returns None."""
 
     def __init__(self, tree: Tree, enforce_quota: bool = False, policy: Policy = USUAL_POLICY) -> None:
         self._tree = tree
@@ -85,21 +85,21 @@ class Writes:
         reply: r.Result = _new(r.StatReply, (stat,))
         return reply
 
-    def _create(self, link: Peer, request: AnyCreate) -> CreateNode:
+    def _create(self, peer: Peer, request: AnyCreate) -> CreateNode:
         """Plan a create. Its operation alone decides whether it creates a container.
 
         In a multi, the flags decide; `in_multi` converts the operation.
         """
         path, data, acl, flags = request if len(request) == 4 else request[:4]
         kind = type(request)
-        owner = 0 if flags == _PERSISTENT and kind is r.CreateRequest else _owner(link, request)
+        owner = 0 if flags == _PERSISTENT and kind is r.CreateRequest else _owner(peer, request)
         parent_path = parent_of_new(path)
         if acl is not OPEN_ACL:
-            acl = normalize(acl, link.identities, self._policy)
+            acl = normalize(acl, peer.identities, self._policy)
         nodes = self._tree.nodes
         parent = nodes.get(parent_path) or self._require(parent_path)
         if parent.acl is not OPEN_ACL:
-            permit(parent.acl, CREATE, link.identities)
+            permit(parent.acl, CREATE, peer.identities)
         if flags and flags in _SEQUENCE_FLAGS:
             path = f"{path}{parent.creates:010d}"
         check_child(path)
@@ -112,14 +112,14 @@ class Writes:
         change: CreateNode = _new(CreateNode, (path, data, acl, owner, kind is r.CreateContainerRequest))
         return change
 
-    def _delete(self, link: Peer, request: r.DeleteRequest) -> DeleteNode:
+    def _delete(self, peer: Peer, request: r.DeleteRequest) -> DeleteNode:
         path, version = request
         parent_path = parent_of_new(path)
         if path in SPECIAL:
             raise RequestRefused(ErrorCode.BAD_ARGUMENTS)
         parent = self._require(parent_path)
         if parent.acl is not OPEN_ACL:
-            permit(parent.acl, DELETE, link.identities)
+            permit(parent.acl, DELETE, peer.identities)
         node = self._require(path)
         _check_version(version, node.version)
         if node.children:
@@ -127,31 +127,31 @@ class Writes:
         change: DeleteNode = _new(DeleteNode, (path,))
         return change
 
-    def _set_data(self, link: Peer, request: r.SetDataRequest) -> SetNodeData:
+    def _set_data(self, peer: Peer, request: r.SetDataRequest) -> SetNodeData:
         path, data, version = request
         node = self._tree.nodes.get(path) or self._require_checked(path)
         if node.acl is not OPEN_ACL:
-            permit(node.acl, WRITE, link.identities)
+            permit(node.acl, WRITE, peer.identities)
         if self._enforce_quota:
             self._check_quota(path, 0, len(data or b"") - len(node.data or b""))
         _check_version(version, node.version)
         change: SetNodeData = _new(SetNodeData, (path, data))
         return change
 
-    def _set_acl(self, link: Peer, request: r.SetAclRequest) -> SetNodeAcl:
+    def _set_acl(self, peer: Peer, request: r.SetAclRequest) -> SetNodeAcl:
         path, acl, version = request
         check_path(path)
-        acl = normalize(acl, link.identities, self._policy)
+        acl = normalize(acl, peer.identities, self._policy)
         node = self._require(path)
-        permit(node.acl, ADMIN, link.identities)
+        permit(node.acl, ADMIN, peer.identities)
         _check_version(version, node.aversion)
         return SetNodeAcl(path, acl)
 
-    def _check(self, link: Peer, request: r.CheckVersionRequest) -> None:
+    def _check(self, peer: Peer, request: r.CheckVersionRequest) -> None:
         path, version = request
         node = self._tree.nodes.get(path) or self._require_checked(path)
         if node.acl is not OPEN_ACL:
-            permit(node.acl, READ, link.identities)
+            permit(node.acl, READ, peer.identities)
         _check_version(version, node.version)
 
     def _check_quota(self, path: str, count: int, size: int) -> None:
@@ -196,7 +196,7 @@ def in_multi(operation: r.Operation) -> r.Operation:
     return operation if kind is kind_of_flags else kind_of_flags(*operation[:4])
 
 
-def _owner(link: Peer, request: AnyCreate) -> int:
+def _owner(peer: Peer, request: AnyCreate) -> int:
     """Return the owner of a new node: a session id, a TTL, or 0. TTL flags require a CreateTtlRequest."""
     flags = request.flags
     if not _PERSISTENT <= flags <= _LAST_FLAG:
@@ -204,7 +204,7 @@ def _owner(link: Peer, request: AnyCreate) -> int:
     if flags in _TTL_FLAGS or type(request) is r.CreateTtlRequest:
         return _ttl_owner(request)
     ephemeral = flags in _EPHEMERAL_FLAGS and type(request) is not r.CreateContainerRequest
-    return link.session.id if ephemeral else 0
+    return peer.session.id if ephemeral else 0
 
 
 def _ttl_owner(request: AnyCreate) -> int:

@@ -11,8 +11,8 @@ import zlib
 from collections.abc import Iterator, Sequence
 from typing import IO, NamedTuple
 
-SECRET, PART, WHOLE, GROUP = range(1, 5)
-"""Kinds of entries: the server's secret (always first), a part of the snapshot, its end (empty), and a group."""
+SECRET, SNAPSHOT_CHUNK, SNAPSHOT_END, GROUP = range(1, 5)
+"""Kinds of entries: the server's secret (always first), a chunk of the snapshot, its end (empty), and a group."""
 
 _HEAD = struct.Struct(">BqI")
 _CRC = struct.Struct(">I")

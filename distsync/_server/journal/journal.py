@@ -2,7 +2,7 @@
 
 Files in the folder::
 
-    journal.log     a header line; then entries (entries.py): a random secret, a snapshot in parts,
+    journal.log     a header line; then entries (entries.py): a random secret, a snapshot in chunks,
                     and the groups of records after it, numbered without gaps
     journal.new     the same, while a new snapshot is written; renamed to journal.log when complete
     journal.mark    the watermark: the number of the last group, and whether it is on disk
@@ -15,7 +15,7 @@ before its watermark has therefore lost acknowledged writes, and is refused.
 With ``sync_full``, a group is written once it is on disk (one sync for each append). Otherwise it is
 written once the operating system has it, which survives a crash of the process but not of the
 machine. After a crash of the machine, the watermark contains another boot id, and more groups may be
-lost than it shows (see ``JournalContents.died``). The current boot id is then written only with the
+lost than it shows (see ``JournalContents.machine_crashed``). The current boot id is then written only with the
 next append.
 
 The folder is locked, so that only one journal uses it at a time.
@@ -34,9 +34,9 @@ from typing import NamedTuple
 
 from distsync._server.journal.entries import (
     GROUP,
-    PART,
     SECRET,
-    WHOLE,
+    SNAPSHOT_CHUNK,
+    SNAPSHOT_END,
     JournalEntry,
     join,
     pack_entry,
@@ -59,7 +59,7 @@ class JournalContents(NamedTuple):
     secret: bytes
     snapshot: list[bytes]
     records: list[tuple[int, bytes]]
-    died: bool = False
+    machine_crashed: bool = False
     """Whether the machine crashed before the journal was synced, so that the last appends may be lost."""
     lost: int = 0
     """Minimum number of appends lost by that."""
@@ -74,16 +74,16 @@ class Journal:
         self.snapshot_bytes = 0
         self.record_bytes = 0
         self._draft = folder / "journal.new"
-        self._mark = Watermark(folder / "journal.mark")
+        self._watermark = Watermark(folder / "journal.mark")
         self._watermark_is_current = False
         self._number = 0
-        self._end = 0
+        self._end_offset = 0
         self._secret = b""
         self._snapshot_complete = False
         self._file = -1
-        with _writing(self.path):
+        with _wrap_write_errors(self.path):
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self._guard = _guard(self.path)
+        self._folder_fd = _lock_folder(self.path)
         try:
             self._open()
         except BaseException:
@@ -91,24 +91,24 @@ class Journal:
             raise
 
     def _open(self) -> None:
-        with _writing(self.path):
+        with _wrap_write_errors(self.path):
             self._draft.unlink(missing_ok=True)
         if not self.path.exists():
-            self._begin()
+            self._create()
         if self._file < 0:
-            with _reading(self.path):
+            with _wrap_read_errors(self.path):
                 self._file = os.open(self.path, os.O_RDWR)
 
-    def _begin(self) -> None:
+    def _create(self) -> None:
         """Create a journal, unless there are traces of an old one."""
         old = self.path.with_name(OLD_NAME)
         if old.exists():
             raise JournalCorruptError(self.path, f"missing, and the format of {old.name} is too old")
-        if not self._mark.is_empty and self._mark.read().number > 0:
-            raise JournalCorruptError(self.path, f"missing, but {self._mark.path.name} exists")
-        with _writing(self.path):
-            self._mark.write(0, synced=True)
-            self._mark.sync()
+        if not self._watermark.is_empty and self._watermark.read().number > 0:
+            raise JournalCorruptError(self.path, f"missing, but {self._watermark.path.name} exists")
+        with _wrap_write_errors(self.path):
+            self._watermark.write(0, synced=True)
+            self._watermark.sync()
             self._replace(secrets.token_bytes(32), ())
             with suppress(OSError):  # if we may not read the parent folder, we did not create the folder
                 _sync_folder(self.path.parent.parent)
@@ -119,31 +119,31 @@ class Journal:
         Until something is appended, each load reports what a crash of the machine may have lost.
         Raises JournalCorruptError if anything is missing or altered.
         """
-        with _reading(self.path):
+        with _wrap_read_errors(self.path):
             contents = self._read()
-        marked = self._mark.read()
+        marked = self._watermark.read()
         lost = max(0, marked.number - self._number)
         if lost and not marked.may_be_lost:
             reason = f"ends with append {self._number}, but {marked.number} were acknowledged"
             raise JournalCorruptError(self.path, reason)
-        with _writing(self.path):
-            os.ftruncate(self._file, self._end)
+        with _wrap_write_errors(self.path):
+            os.ftruncate(self._file, self._end_offset)
             if self.sync_full:
                 os.fdatasync(self._file)
-                _sync_name(self._guard)
+                _sync_entries(self._folder_fd)
             if not marked.may_be_lost:
                 self._start_watermark(self._number)
-        return contents._replace(died=marked.may_be_lost, lost=lost)
+        return contents._replace(machine_crashed=marked.may_be_lost, lost=lost)
 
     def _start_watermark(self, number: int) -> None:
         """Write the number and the boot id or SYNCED to the watermark. On failure, restore its content."""
-        before = self._mark.content()
+        before = self._watermark.content()
         try:
-            self._mark.write(number, synced=self.sync_full)
-            self._mark.sync()
+            self._watermark.write(number, synced=self.sync_full)
+            self._watermark.sync()
         except OSError:
             with suppress(OSError):
-                self._mark.restore(before)
+                self._watermark.restore(before)
             raise
         self._watermark_is_current = True
 
@@ -155,13 +155,13 @@ class Journal:
             if file.read(len(HEADER)) != HEADER:
                 raise JournalCorruptError(self.path, "not a journal of format 3" if size else "empty")
             for entry in read_entries(file, size):
-                self._take(contents, entry)
-                self._end = file.tell()
+                self._add_entry(contents, entry)
+                self._end_offset = file.tell()
         if not self._snapshot_complete:
             raise JournalCorruptError(self.path, "incomplete or altered snapshot")
         return contents._replace(secret=self._secret)
 
-    def _take(self, contents: JournalContents, entry: JournalEntry) -> None:
+    def _add_entry(self, contents: JournalContents, entry: JournalEntry) -> None:
         """Add the next entry of the file to ``contents``."""
         kind, number, payload = entry
         if kind == SECRET:
@@ -169,8 +169,8 @@ class Journal:
         if number != self._number + (kind == GROUP):
             raise JournalCorruptError(self.path, f"append {self._number + 1} is missing")
         self._number = number
-        self._snapshot_complete = self._snapshot_complete or kind == WHOLE
-        if kind == PART:
+        self._snapshot_complete = self._snapshot_complete or kind == SNAPSHOT_END
+        if kind == SNAPSHOT_CHUNK:
             contents.snapshot.append(payload)
             self.snapshot_bytes += len(payload)
         elif kind == GROUP:
@@ -186,19 +186,19 @@ class Journal:
             return
         number, group = self._number + 1, join(records)
         try:
-            size = _write_all(self._file, pack_entry(GROUP, number, group), self._end)
+            size = _write_all(self._file, pack_entry(GROUP, number, group), self._end_offset)
             if synced or self.sync_full:
                 os.fdatasync(self._file)
             if self._watermark_is_current:
-                self._mark.advance(number)
+                self._watermark.advance(number)
             else:
                 self._start_watermark(number)
         except OSError as error:
             with suppress(OSError):
-                os.ftruncate(self._file, self._end)
+                os.ftruncate(self._file, self._end_offset)
             raise JournalWriteError(self.path, error) from error
         self._number = number
-        self._end += size
+        self._end_offset += size
         self.record_bytes += len(group)
 
     @property
@@ -207,11 +207,11 @@ class Journal:
         return self.record_bytes > max(COMPACT_BYTES, self.snapshot_bytes)
 
     def compact(self, snapshot: Iterable[bytes]) -> None:
-        """Replace all records by ``snapshot``, the state after the last record in pieces.
+        """Replace all records by ``snapshot``, the state after the last record in chunks.
 
         If it raises JournalWriteError, the journal still represents the same state.
         """
-        with _writing(self.path):
+        with _wrap_write_errors(self.path):
             self._replace(self._secret, snapshot)
             _sync_folder(self.path.parent)
 
@@ -227,7 +227,7 @@ class Journal:
                 self._draft.unlink(missing_ok=True)
             raise
         old, self._file = self._file, file
-        self.snapshot_bytes, self.record_bytes, self._end = size, 0, end
+        self.snapshot_bytes, self.record_bytes, self._end_offset = size, 0, end
         if old >= 0:
             os.close(old)
 
@@ -236,10 +236,10 @@ class Journal:
         size = 0
         with open(file, "wb", closefd=False) as draft:
             draft.write(HEADER + pack_entry(SECRET, self._number, secret))
-            for part in snapshot:
-                draft.write(pack_entry(PART, self._number, part))
-                size += len(part)
-            draft.write(pack_entry(WHOLE, self._number, b""))
+            for chunk in snapshot:
+                draft.write(pack_entry(SNAPSHOT_CHUNK, self._number, chunk))
+                size += len(chunk)
+            draft.write(pack_entry(SNAPSHOT_END, self._number, b""))
             draft.flush()
             os.fsync(file)
             return size, draft.tell()
@@ -249,22 +249,22 @@ class Journal:
         with suppress(OSError):
             if self._watermark_is_current:
                 os.fsync(self._file)
-                _sync_name(self._guard)
-                self._mark.write(self._number, synced=True)
-                self._mark.sync()
-        for descriptor in (self._file, self._guard):
+                _sync_entries(self._folder_fd)
+                self._watermark.write(self._number, synced=True)
+                self._watermark.sync()
+        for descriptor in (self._file, self._folder_fd):
             if descriptor >= 0:
                 with suppress(OSError):
                     fcntl.flock(descriptor, fcntl.LOCK_UN)  # a forked child may have the descriptor too
                 os.close(descriptor)
-        self._file = self._guard = -1
+        self._file = self._folder_fd = -1
         self._watermark_is_current = False
-        self._mark.close()
+        self._watermark.close()
 
 
-def _guard(path: Path) -> int:
+def _lock_folder(path: Path) -> int:
     """Open the folder and lock it against other servers, if the file system supports locks."""
-    with _reading(path):
+    with _wrap_read_errors(path):
         folder = os.open(path.parent, os.O_RDONLY)
     try:
         fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -277,7 +277,7 @@ def _guard(path: Path) -> int:
 
 
 @contextmanager
-def _reading(path: Path) -> Iterator[None]:
+def _wrap_read_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
@@ -285,7 +285,7 @@ def _reading(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _writing(path: Path) -> Iterator[None]:
+def _wrap_write_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
@@ -306,12 +306,12 @@ def _write_all(file: int, entry: bytes, at: int) -> int:
 def _sync_folder(path: Path) -> None:
     folder = os.open(path, os.O_RDONLY)
     try:
-        _sync_name(folder)
+        _sync_entries(folder)
     finally:
         os.close(folder)
 
 
-def _sync_name(folder: int) -> None:
+def _sync_entries(folder: int) -> None:
     """Sync the directory entries of the folder, if its file system supports that."""
     try:
         os.fsync(folder)

@@ -27,10 +27,10 @@ from distsync._wire.frames import FrameSplitter, WireError, framed
 
 log = logging.getLogger("distsync.server")
 
-GREETING_BYTES = 4096
+HANDSHAKE_BYTES = 4096
 """Size of incomplete input before the handshake at which the connection is closed. Far above any handshake."""
 
-ANSWERS_BYTES = 1 << 20
+PENDING_REPLY_BYTES = 1 << 20
 """Size of unsent output above which further requests of the client wait."""
 
 OUTPUT_BYTES = 64 << 20
@@ -66,26 +66,26 @@ class ConnectionServer(Protocol):
 
     Attributes:
         buffer: Where received bytes are read into; all connections share it.
-        moved: Bytes received and sent since the server last checked the buffers.
+        transferred_bytes: Bytes received and sent since the server last checked the buffers.
         failure: Why the server stops; None while it serves.
     """
 
     engine: Engine
-    report: ServerStatistics
+    statistics: ServerStatistics
     encrypted: bool
     buffer: memoryview
-    moved: int
+    transferred_bytes: int
     failure: Exception | None
 
     def add(self, connection: Connection) -> None: ...
 
     def remove(self, connection: Connection) -> None: ...
 
-    def begin(self) -> None: ...
+    def begin_input(self) -> None: ...
 
-    def work(self, connection: Connection, frames: deque[bytes]) -> None: ...
+    def process_frames(self, connection: Connection, frames: deque[bytes]) -> None: ...
 
-    def end(self) -> None: ...
+    def end_input(self) -> None: ...
 
     def close_deadline(self) -> float: ...
 
@@ -95,9 +95,9 @@ class Connection(asyncio.BufferedProtocol):
 
     def __init__(self, server: ConnectionServer) -> None:
         self.server = server
-        self.peer = 0
+        self.peer_id = 0
         self.session_id = 0
-        self.greeted = False
+        self.handshake_done = False
         self.admitted = False
         self.deadline: float | None = None  # for the handshake, later for the last replies
         self.received = self.sent = 0
@@ -105,7 +105,7 @@ class Connection(asyncio.BufferedProtocol):
         self._head: bytes | None = b""  # first bytes; None once they are no four-letter word
         self._since_ms = time.time_ns() // 1_000_000
         self._last_head = bytes(8)  # header of the last request
-        self._last_answer = bytes(16)  # length and header of the last reply
+        self._last_reply = bytes(16)  # length and header of the last reply
         self._splitter = FrameSplitter(server.engine.config.jute_maxbuffer)
         self._encrypted = server.encrypted
         self._frames: deque[bytes] = deque()
@@ -116,11 +116,11 @@ class Connection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast("asyncio.Transport", transport)  # uvloop's is not a subclass
         self.address = (transport.get_extra_info("peername") or self.address)[:2]  # None if already reset
-        self.transport.set_write_buffer_limits(high=ANSWERS_BYTES)
-        link = transport.get_extra_info("socket")
+        self.transport.set_write_buffer_limits(high=PENDING_REPLY_BYTES)
+        sock = transport.get_extra_info("socket")
         with suppress(OSError):
-            link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            link.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         self.server.add(self)
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -136,23 +136,23 @@ class Connection(asyncio.BufferedProtocol):
         return self.server.buffer
 
     def buffer_updated(self, count: int) -> None:
-        piece = bytes(self.server.buffer[:count])
-        self.server.moved += count
+        data = bytes(self.server.buffer[:count])
+        self.server.transferred_bytes += count
         if self._head is not None:
-            piece = self._check_four_letter_word(self._head + piece)
+            data = self._check_four_letter_word(self._head + data)
         try:
-            self._frames.extend(self._splitter.feed(piece))
+            self._frames.extend(self._splitter.feed(data))
         except WireError as error:
             self.close_with_error(error)
-        self.server.begin()
+        self.server.begin_input()
         self.process_requests()
-        self.server.end()
-        if not self.greeted and self._splitter.pending > GREETING_BYTES:
+        self.server.end_input()
+        if not self.handshake_done and self._splitter.pending > HANDSHAKE_BYTES:
             self.close_with_error("no handshake")
 
     def _check_four_letter_word(self, head: bytes) -> bytes:
         """Answer a four-letter word. Return all input once it is known not to start with one."""
-        answer = self.server.report.answer(head) if len(head) >= WORD_BYTES else b""
+        answer = self.server.statistics.answer(head) if len(head) >= WORD_BYTES else b""
         self._head = None if answer is None else head
         if answer:
             self.transport.write(answer)
@@ -170,7 +170,7 @@ class Connection(asyncio.BufferedProtocol):
         """Return what four-letter words report about the connection."""
         session = self.server.engine.sessions.get(self.session_id)
         xid, op = _XID_AND_OP.unpack_from(self._last_head + bytes(8))
-        (zxid,) = _ZXID.unpack_from(self._last_answer, 8)
+        (zxid,) = _ZXID.unpack_from(self._last_reply, 8)
         return ConnectionRow(
             *self.address,
             self.received,
@@ -187,7 +187,7 @@ class Connection(asyncio.BufferedProtocol):
     def process_requests(self) -> None:
         """Process as many requests as there is room for their replies."""
         if self._frames and self.has_room and self.server.failure is None:
-            self.server.work(self, self._frames)
+            self.server.process_frames(self, self._frames)
         if self._frames and not self._reading_paused:
             self._reading_paused = True
             self.transport.pause_reading()
@@ -200,14 +200,14 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def has_room(self) -> bool:
-        return not (self._closing or self._stalled or self._output_bytes > ANSWERS_BYTES)
+        return not (self._closing or self._stalled or self._output_bytes > PENDING_REPLY_BYTES)
 
     @property
     def queued(self) -> int:
         return len(self._frames)
 
     @property
-    def held(self) -> int:
+    def buffered_bytes(self) -> int:
         """Size in bytes of the buffers of incomplete or unprocessed input and of unsent output."""
         unsent = self.transport.get_write_buffer_size() + self._output_bytes
         return unsent + self._splitter.pending + sum(map(len, self._frames))
@@ -235,10 +235,10 @@ class Connection(asyncio.BufferedProtocol):
         output = self._output
         if output:
             self.sent += len(output)
-            self.server.moved += self._output_bytes
-            self._last_answer = output[-1][:16]
-            for piece in output if self._encrypted else (b"".join(output),):
-                self.transport.write(piece)
+            self.server.transferred_bytes += self._output_bytes
+            self._last_reply = output[-1][:16]
+            for frame in output if self._encrypted else (b"".join(output),):
+                self.transport.write(frame)
             output.clear()
             self._output_bytes = 0
 

@@ -8,21 +8,21 @@ from typing import Protocol
 
 class Buffered(Protocol):
     @property
-    def held(self) -> int: ...
+    def buffered_bytes(self) -> int: ...
 
     def close_with_error(self, reason: object) -> None: ...
 
 
 def close_largest_buffers(connections: Collection[Buffered], limit: int) -> None:
     """If buffers exceed ``limit`` bytes, close the connections with the largest until half of it is free."""
-    held = sum(connection.held for connection in connections)
-    if held > limit:
-        for connection in sorted(connections, key=lambda one: -one.held):
-            held -= connection.held
+    buffered_bytes = sum(connection.buffered_bytes for connection in connections)
+    if buffered_bytes > limit:
+        for connection in sorted(connections, key=lambda one: -one.buffered_bytes):
+            buffered_bytes -= connection.buffered_bytes
             connection.close_with_error(
-                f"{connection.held} bytes buffered, and the limit of all connections is exceeded"
+                f"{connection.buffered_bytes} bytes buffered, and the limit of all connections is exceeded"
             )
-            if held <= limit // 2:
+            if buffered_bytes <= limit // 2:
                 break
 
 

@@ -23,7 +23,7 @@ PAUSE_S = 1.0
 class TlsAcceptor:
     """Accepts connections on ``listening``.
 
-    ``room()`` returns the number of further connections allowed, including those in a handshake.
+    ``free_slots()`` returns the number of further connections allowed, including those in a handshake.
     """
 
     def __init__(
@@ -32,13 +32,13 @@ class TlsAcceptor:
         make: Callable[[], asyncio.BaseProtocol],
         context: ssl.SSLContext,
         seconds: float,
-        room: Callable[[], int],
+        free_slots: Callable[[], int],
     ) -> None:
         self._listening = listening
         self._make = make
         self._context = context
         self._seconds = seconds
-        self._room = room
+        self._free_slots = free_slots
         self._loop = asyncio.get_running_loop()
         self._handshakes: set[asyncio.Task[None]] = set()
         self._closed = False
@@ -67,7 +67,7 @@ class TlsAcceptor:
                 self._loop.remove_reader(self._listening)
                 self._loop.call_later(PAUSE_S, self._listen)
                 return
-            if len(self._handshakes) >= self._room():
+            if len(self._handshakes) >= self._free_slots():
                 log.info("closing connection from %s:%s: connection limit reached", *address[:2])
                 client.close()
             else:

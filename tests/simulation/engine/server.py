@@ -75,7 +75,7 @@ class SimServer:
         if peer not in self.connections:
             return
         if message is BROKEN:
-            self._hang_up(peer)
+            self._disconnect(peer)
         elif type(message) is records.ConnectRequest:
             self._connect(peer, message)
             self.due_ms = self.engine.next_tick()
@@ -113,10 +113,10 @@ class SimServer:
             armed = self.engine.step(peer, SET_WATCHES_XID, laggard.watches(), self.world.now_ms)
             self.carry_out(each for each in armed if not isinstance(each, effects.Reply))
 
-    def _hang_up(self, peer: int) -> None:
+    def _disconnect(self, peer: int) -> None:
         self.laggards.pop(peer, None)
         self.connections.pop(peer).up.shut()
-        self.carry_out(self.engine.hang_up(peer, self.world.now_ms))
+        self.carry_out(self.engine.disconnect(peer, self.world.now_ms))
 
     def carry_out(self, todo: Iterable[effects.Effect]) -> None:
         """Send every effect to its peer, in order."""
@@ -124,12 +124,12 @@ class SimServer:
             if isinstance(effect, effects.Commit):
                 self._notify_checks()
                 continue
-            connection = self.connections.get(effect.peer)
+            connection = self.connections.get(effect.peer_id)
             if connection is None:
-                if effect.peer == EXTERNAL_PEER:
+                if effect.peer_id == EXTERNAL_PEER:
                     self._external_replies.append(effect)
             elif isinstance(effect, effects.Drop):
-                self.connections.pop(effect.peer).server_leaves()
+                self.connections.pop(effect.peer_id).server_leaves()
             else:
                 connection.down.put(effect)
 
@@ -153,7 +153,7 @@ class SimServer:
 
     def _break(self, connection: Connection) -> None:
         if connection.peer in self.connections:
-            self._hang_up(connection.peer)
+            self._disconnect(connection.peer)
         connection.down.put(BROKEN)
 
     def cut(self, connection: Connection, xid: int, request: Any) -> None:

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
-from typing import Any
 
 from simulation.engine.call_frames import Run
-from simulation.engine.invariants import Check, Exclusion, NothingLeft
+from simulation.engine.invariants import Check, Exclusion, NothingLeft, holds
 from simulation.engine.process import SimProcess
 from simulation.engine.simulation import Simulation
+from simulation.engine.transcript import Record
 from simulation.scenarios.common import (
     OBSERVER,
     ROOT,
@@ -26,8 +26,8 @@ from simulation.scenarios.common import (
     processes,
     separate_rng,
     spawn,
-    work,
 )
+from simulation.scenarios.lock import work_recursively
 
 from distsync._protocols import steps, wait_queue
 from distsync._protocols.locks import revocation
@@ -91,9 +91,7 @@ async def hold(world: Simulation, process: SimProcess, owner: object, linger: fl
         entry = grant.entry
         world.record("granted", what="lock", session_id=entry.session_id, token=entry.token, loss=grant.loss)
     try:
-        for _ in range(depth):
-            await Run(work(world))
-            world.record("working", what="lock")
+        await work_recursively(world, core_of(process), owner, depth)
     finally:
         world.record("released", what="lock")
         await release(world, process, owner, linger)
@@ -116,26 +114,30 @@ class HolderOracle(Check):
     """The holders according to the tasks' records."""
 
     def __init__(self) -> None:
-        self.holding: set[str] = set()
-        self.changes = 0
+        self.holding: dict[str, Record] = {}
 
-    def see(self, world: Simulation, record: Any) -> None:
-        if record.fields.get("what") == "lock" and record.event in ("granted", "released"):
-            self.changes += 1
-            (self.holding.add if record.event == "granted" else self.holding.discard)(record.task)
+    def see(self, world: Simulation, record: Record) -> None:
+        if record.fields.get("what") == "lock" and record.event == "granted":
+            self.holding[record.task] = record
+        elif record.event in ("released", "lost"):
+            self.holding.pop(record.task, None)
 
 
-async def inspector(world: Simulation, process: SimProcess) -> None:
-    """Read whether the lock is held a few times; sometimes delete the holder's znode, or revoke the
-    lock.
+async def inspector(world: Simulation, process: SimProcess, oracle: HolderOracle) -> None:
+    """Read a few times whether the lock is held, and sometimes delete the holder's znode, or revoke the
+    lock. A read must find it held if one thread holds it from the start of the read to its end.
     """
     core = core_of(process)
     for _ in range(world.rng.randint(1, 4)):
         await Run(pause(world))
         what = world.rng.random()
         if what < 0.7:
+            before = list(oracle.holding.values())
             with suppress(DeadlineError):  # no server is reachable
-                await Run(core.locked(), world.rng.choice((None, 0.0, 2.0)))
+                locked = await Run(core.locked(), world.rng.choice((None, 0.0, 2.0)))
+                same = [each for each in before if oracle.holding.get(each.task) is each and holds(world, each)]
+                if same and not locked:
+                    world.fail(f"{process.name} found the lock free, but {same[0].task} held it all the time")
         elif what < 0.85:
             delete_holder(world)
         else:
@@ -165,16 +167,17 @@ async def revoke(world: Simulation) -> None:
 
 
 def run(world: Simulation, depth: int) -> None:
-    world.checks += [Exclusion("lock"), NothingLeft(f"{PATH}/")]
+    oracle = HolderOracle()
+    world.checks += [Exclusion("lock"), NothingLeft(f"{PATH}/"), oracle]
     for process in processes(world, 2, 3):
         linger = world.rng.choice((KEEP, KEEP, KEEP, 1.0, 0.0))
         for _ in range(world.rng.randint(1, 2)):
             spawn(process, thread(world, process, linger, depth))
     if world.rng.random() < 0.4:
-        spawn(world.process(OBSERVER), inspector(world, world.processes[OBSERVER]), name="inspector")
+        spawn(world.process(OBSERVER), inspector(world, world.processes[OBSERVER], oracle), name="inspector")
     rng = separate_rng(world, "kept")
     if rng.random() < 0.15:
-        spawn(process, inspector(world, process), name="inspector of its own")
+        spawn(process, inspector(world, process, oracle), name="inspector of its own")
     if rng.random() < 0.15:
         create_externally(world, PATH, b"of a client that writes there")
     if rng.random() < 0.15:

@@ -36,18 +36,46 @@ async def thread(world: Simulation, process: SimProcess, depth: int) -> None:
 
 
 async def hold(world: Simulation, core: LockCore, owner: object, depth: int) -> None:
-    """Hold the lock while working ``depth`` times, then release it."""
+    """Hold the lock while working at each recursion depth, then release it."""
     grant = core.grant
     if grant is not None:
         entry = grant.entry
         world.record("granted", what="lock", session_id=entry.session_id, token=entry.token, loss=grant.loss)
     try:
-        for _ in range(depth):
-            await Run(work(world))
-            world.record("working", what="lock")
+        await work_recursively(world, core, owner, depth)
     finally:
         world.record("released", what="lock")
         await Run(release(world, core, owner))
+
+
+async def work_recursively(world: Simulation, core: LockCore, owner: object, depth: int, level: int = 1) -> None:
+    """Work inside of ``depth`` nested ``with`` blocks of an RLock, of which the caller is in the one at
+    ``level``: the innermost works first.
+
+    As in the public class, nested acquires and releases only count, unless the lock is lost.
+    """
+    check_depth(world, core, owner, level)
+    if level < depth:
+        if owns(core, owner):
+            core.depth += 1
+        try:
+            await work_recursively(world, core, owner, depth, level + 1)
+        finally:
+            if owns(core, owner) and core.depth > 1:
+                core.depth -= 1
+        check_depth(world, core, owner, level)
+    await Run(work(world))
+    world.record("working", what="lock")
+
+
+def check_depth(world: Simulation, core: LockCore, owner: object, level: int) -> None:
+    if owns(core, owner) and core.depth != level:
+        world.fail(f"the recursion depth is {core.depth}, but {level} acquires were not released")
+
+
+def owns(core: LockCore, owner: object) -> bool:
+    """Return whether ``owner`` holds the lock, as far as this process knows."""
+    return core.owner is owner and core.grant is not None and not core.grant.loss.fired
 
 
 async def release(world: Simulation, core: LockCore, owner: object) -> None:

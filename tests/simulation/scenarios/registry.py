@@ -5,6 +5,7 @@ lives.
 from __future__ import annotations
 
 from simulation.engine.call_frames import Run
+from simulation.engine.invariants import Check
 from simulation.engine.process import SimProcess
 from simulation.engine.simulation import Simulation
 from simulation.scenarios.common import (
@@ -39,7 +40,29 @@ changed since.
 """
 
 
-async def registrar(world: Simulation, process: SimProcess, number: int, due: Due) -> None:
+class TakenNameRefused(Check):
+    """A registration that replaces no other one replaces none of another process.
+
+    It may replace one of its own process. If another process replaces that one first, the version of
+    its znode may be the same, so that the server cannot refuse the change. Such registrations in
+    progress are therefore exempt.
+    """
+
+    def __init__(self) -> None:
+        self.not_replacing: set[bytes] = set()
+        """Data of the registrations that replace no other one; it begins with the process's name."""
+        self.last = b""
+
+    def changed(self, world: Simulation) -> None:
+        node = world.server.engine.tree.node(f"{PATH}/all")
+        before, self.last = self.last, (node and node.data) or b""
+        if before and self.last in self.not_replacing and self.last[:1] != before[:1]:
+            world.fail(f"{self.last!r} has replaced {before!r}, although the name was taken")
+        if before and self.last and self.last[:1] != before[:1]:
+            self.not_replacing = {data for data in self.not_replacing if data[:1] != before[:1]}
+
+
+async def registrar(world: Simulation, process: SimProcess, number: int, due: Due, taken: TakenNameRefused) -> None:
     """Register names of its own, and one for which all processes compete."""
     core = core_of(process)
     own = f"{process.name}{number}"
@@ -47,6 +70,8 @@ async def registrar(world: Simulation, process: SimProcess, number: int, due: Du
         name = world.rng.choice((own, own, "all"))
         data = f"{own}-{turn}".encode()
         persistent, replaces = world.rng.random() < 0.4, world.rng.random() < 0.7
+        if not replaces:
+            taken.not_replacing.add(data)
         try:
             if name == own:
                 due.pop(own, None)
@@ -128,9 +153,11 @@ def check_final_state(world: Simulation, seen: dict[str, bytes], due: Due) -> No
 
 def run(world: Simulation) -> None:
     due: Due = {}
+    taken = TakenNameRefused()
+    world.checks.append(taken)
     for process in processes(world, 2, 3):
         for number in range(world.rng.randint(1, 2)):
-            spawn(process, registrar(world, process, number, due))
+            spawn(process, registrar(world, process, number, due, taken))
             if world.rng.random() < 0.3:
                 name = world.rng.choice(("all", "a0", "b0", "never"))
                 spawn(process, waiter(world, process, name), name=f"waiter-{name}", daemon=True)
