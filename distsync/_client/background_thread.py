@@ -45,24 +45,24 @@ HandedOverCall = tuple[ProtocolRun, "BaseException | None"]
 """A call and the error that ended it; with None, the call continues in the background."""
 
 
-class KeeperContext(DriverContext, Protocol):
+class BackgroundContext(DriverContext, Protocol):
     """What the background thread needs from the client."""
 
     dispatcher: Dispatcher
     holds: HoldTable
     lease: LeaseClock
-    link: ZooKeeperSession
+    zk_session: ZooKeeperSession
 
     def background_failed(self, task: ProtocolRun, error: BaseException) -> None: ...
 
     def look_after_connection(self) -> None: ...
 
 
-class Keeper:
+class BackgroundThread:
     """The thread, and the tasks that it drives."""
 
-    def __init__(self, core: KeeperContext) -> None:
-        self._core = core
+    def __init__(self, runtime: BackgroundContext) -> None:
+        self._runtime = runtime
         self._mailbox: SimpleQueue[ProtocolRun | Work | Callable[[], Work] | HandedOverCall | None] = SimpleQueue()
         self.hand_over: Callable[[HandedOverCall], None] = self._mailbox.put
         """Take over a call. This is the queue's own method, which no signal can interrupt."""
@@ -74,7 +74,7 @@ class Keeper:
         self._drain_until: float | None = None
         self._close_hooks: list[Callable[[], Work]] = []
         self._connection_checked_at = 0.0
-        self.thread = threading.Thread(target=self._work, name="distsync-keeper", daemon=True)
+        self.thread = threading.Thread(target=self._work, name="distsync-background", daemon=True)
 
     # ---- from any thread
 
@@ -113,7 +113,7 @@ class Keeper:
 
     def _work(self) -> None:
         while not self._is_done():
-            self._core.read_replies((), 0.0)
+            self._runtime.read_replies((), 0.0)
             try:
                 item = self._mailbox.get(timeout=self._sleep_for())
             except Empty:
@@ -144,7 +144,7 @@ class Keeper:
     def _begin(self, protocol: Work) -> None:
         """Start a task."""
         task: ProtocolRun = ProtocolRun(
-            protocol, self._core, None, lambda: self._mailbox.put(task), self.call_elsewhere
+            protocol, self._runtime, None, lambda: self._mailbox.put(task), self.call_elsewhere
         )
         self._tasks.add(task)
         self._resume(task)
@@ -173,8 +173,8 @@ class Keeper:
             called.execute()
             task.wake()
 
-        self._core.dispatcher.prepare()
-        self._core.dispatcher.call(call)
+        self._runtime.dispatcher.prepare()
+        self._runtime.dispatcher.call(call)
 
     def _resume(self, task: ProtocolRun) -> None:
         if task not in self._tasks:
@@ -183,12 +183,12 @@ class Keeper:
             over = task.resume()
         except Exception as error:  # this thread must not end: holds depend on it
             self._tasks.discard(task)
-            self._core.background_failed(task, error)
+            self._runtime.background_failed(task, error)
             return
         if over:
             self._tasks.discard(task)
             if task.outcome is not None and task.outcome.error is not None:
-                self._core.background_failed(task, task.outcome.error)
+                self._runtime.background_failed(task, task.outcome.error)
 
     def _tick(self) -> None:
         """Do what is due."""
@@ -197,12 +197,12 @@ class Keeper:
             self._run_close_hooks(now)
         for task in [task for task in self._tasks if task.wait_until is not None and task.wait_until <= now]:
             self._resume(task)
-        if len(self._core.holds):
+        if len(self._runtime.holds):
             self._maintain_holds()
-        if self._core.link.info is None and now - self._connection_checked_at >= LOOK_AFTER_S:
+        if self._runtime.zk_session.info is None and now - self._connection_checked_at >= LOOK_AFTER_S:
             self._connection_checked_at = now
             try:
-                self._core.look_after_connection()
+                self._runtime.look_after_connection()
             except Exception as error:  # no thread or socket is available; holds depend on this thread
                 logger.warning("cannot reconnect yet, retrying: %s", error)
 
@@ -219,45 +219,49 @@ class Keeper:
     def _maintain_holds(self) -> None:
         """Prove the session alive, watch held znodes, and end holds if the lease has run out."""
         now = lease_clock()
-        self._core.holds.expire(now)
+        self._runtime.holds.expire(now)
         if self._beat is not None and self._beat.outcomes is not None:
             self._beat = None
-        if self._beat is None and now >= self._core.lease.next_heartbeat and self._core.link.info is not None:
-            self._beat = self._core.link.send_heartbeat(self.wake)
-        for held in self._core.holds.standing():
+        if (
+            self._beat is None
+            and now >= self._runtime.lease.next_heartbeat
+            and self._runtime.zk_session.info is not None
+        ):
+            self._beat = self._runtime.zk_session.send_heartbeat(self.wake)
+        for held in self._runtime.holds.standing():
             if not held.guarded and (held.on_data is not None or now - held.since >= GUARD_AFTER_S):
                 self._guard(held)
 
     def _guard(self, held: HeldNode) -> None:
         held.guarded = True
-        self._begin(watch_held_node(held, lambda: self._core.holds.mark_lost(held.loss, ZNODE_DELETED)))
+        self._begin(watch_held_node(held, lambda: self._runtime.holds.mark_lost(held.loss, ZNODE_DELETED)))
 
     def _sleep_for(self) -> float | None:
         """Return how long to sleep; None until the next wake-up."""
         now = wait_clock()
         due_times = [task.wait_until for task in self._tasks]
         due_times.append(self._interrupt_idle_at if now < self._interrupt_idle_at else self._drain_until)
-        if self._core.link.info is None:
+        if self._runtime.zk_session.info is None:
             due_times.append(self._connection_checked_at + LOOK_AFTER_S)
         seconds = seconds_until(earliest(*due_times), now)
-        if len(self._core.holds):
+        if len(self._runtime.holds):
             return earliest(seconds, self._seconds_until_hold_due())
-        if self._holds_added_before != self._core.holds.added:
+        if self._holds_added_before != self._runtime.holds.added:
             # More holds may follow. Checking at each tick saves a wake-up for each of them.
-            self._holds_added_before = self._core.holds.added
+            self._holds_added_before = self._runtime.holds.added
             return earliest(seconds, self._tick_s)
         self._sleeps_unlimited = True
-        if len(self._core.holds):  # added before _sleeps_unlimited was set
+        if len(self._runtime.holds):  # added before _sleeps_unlimited was set
             return 0.0
         return seconds
 
     def _seconds_until_hold_due(self) -> float:
-        lease, now = self._core.lease, lease_clock()
+        lease, now = self._runtime.lease, lease_clock()
         due = lease.valid_until - now if self._beat else min(lease.next_heartbeat, lease.valid_until) - now
-        if self._core.link.info is None:
+        if self._runtime.zk_session.info is None:
             due = lease.valid_until - now
         return max(0.0, min(due, self._tick_s))
 
     @property
     def _tick_s(self) -> float:
-        return min(TICK_S, self._core.lease.timeout / TICKS_PER_TIMEOUT or TICK_S)
+        return min(TICK_S, self._runtime.lease.timeout / TICKS_PER_TIMEOUT or TICK_S)

@@ -61,7 +61,7 @@ class Client:
         self.codec = self.settings.payload_codec()
         self._access = Access(self.namespace, self.settings.acl, self.settings.auth)
         self.closed = False
-        self._core: ClientRuntime | None = None
+        self._runtime: ClientRuntime | None = None
         self._starting = threading.RLock()
         self._closer: int | None = None
         self._listeners: list[Callable[[str], object]] = []
@@ -101,11 +101,11 @@ class Client:
             to clean up.
         """
         try:
-            core = self._opened("a call")
+            runtime = self._opened("a call")
         except BaseException:
             protocol.close()
             raise
-        result: Result = core.run(protocol, timeout, subject)
+        result: Result = runtime.run(protocol, timeout, subject)
         return result
 
     async def run_async(
@@ -135,11 +135,11 @@ class Client:
         from distsync._client.driver import asyncio_driver  # imports asyncio, so only if it is used
 
         try:
-            core = self._opened("a call")
+            runtime = self._opened("a call")
         except BaseException:
             protocol.close()
             raise
-        result: Result = await asyncio_driver.run(core, protocol, timeout, subject)
+        result: Result = await asyncio_driver.run(runtime, protocol, timeout, subject)
         return result
 
     def tell(self, protocol: Coroutine[Any, Any, Any]) -> Any:
@@ -157,16 +157,16 @@ class Client:
             ClientClosedError: The client is closed.
         """
         try:
-            core = self._opened("a call")
+            runtime = self._opened("a call")
         except BaseException:
             protocol.close()
             raise
-        return core.tell(protocol)
+        return runtime.tell(protocol)
 
     @property
     def is_started(self) -> bool:
         """Whether the client has been used."""
-        return self._core is not None
+        return self._runtime is not None
 
     def start(self) -> None:
         """Start to connect, without waiting for the connection.
@@ -185,8 +185,8 @@ class Client:
             thread: Identifier of the thread.
             error: The error to raise.
         """
-        if self._core is not None:
-            self._core.interrupt(thread, error)
+        if self._runtime is not None:
+            self._runtime.interrupt(thread, error)
 
     def background(self, protocol: Coroutine[Any, Any, Any]) -> None:
         """Drive a protocol in the background, until it has ended or the client is closed.
@@ -197,11 +197,11 @@ class Client:
         Args:
             protocol: The coroutine to drive.
         """
-        core = self._core
-        if core is None:
+        runtime = self._runtime
+        if runtime is None:
             protocol.close()
         else:
-            core.background(protocol)
+            runtime.background(protocol)
 
     def at_close(self, path: str, protocol: Callable[[], Coroutine[Any, Any, Any]]) -> None:
         """Run a protocol for a limited time when the client is closed in good order.
@@ -216,7 +216,7 @@ class Client:
         Note:
             Costs no request now. A client that was not used connects for it when it is closed.
         """
-        if self._core is None and not self.closed:
+        if self._runtime is None and not self.closed:
             self._close_hooks[path] = protocol
         else:
             self._opened("at_close()").at_close(protocol, path)
@@ -228,7 +228,7 @@ class Client:
             False in distsync's own threads, except for that of callbacks, and in a finalizer that
             the garbage collector runs in the middle of another call. True otherwise.
         """
-        return self._core is None or self._core.may_wait_here()
+        return self._runtime is None or self._runtime.may_wait_here()
 
     def on_loss(self, loss: Signal, callback: Callable[[], object]) -> None:
         """Call a function once when a loss is signalled, in the thread of callbacks.
@@ -272,8 +272,8 @@ class Client:
             callback: Called with the new state.
         """
         self._listeners.append(callback)
-        if self._core is not None:
-            self._core.dispatcher.prepare()
+        if self._runtime is not None:
+            self._runtime.dispatcher.prepare()
 
     def off_state(self, callback: Callable[[str], object]) -> None:
         """Stop calling a function that was given to `on_state`. Idempotent.
@@ -335,10 +335,10 @@ class Client:
         """
         if not timeout > 0:
             raise ValueError(f"timeout must be seconds above 0, not {timeout!r}")
-        core = self._opened("ensemble()")
-        if not core.link.hosts:
+        runtime = self._opened("ensemble()")
+        if not runtime.zk_session.hosts:
             self.run(_connected(), self.settings.connect_timeout)
-        return ask_all(core.link.hosts, self.settings, timeout)
+        return ask_all(runtime.zk_session.hosts, self.settings, timeout)
 
     @property
     def session_id(self) -> int | None:
@@ -347,7 +347,7 @@ class Client:
         Note:
             Costs no request.
         """
-        return self._core.lease.session_id if self._core else None
+        return self._runtime.lease.session_id if self._runtime else None
 
     @property
     def session_timeout(self) -> float | None:
@@ -359,7 +359,7 @@ class Client:
         Note:
             Costs no request.
         """
-        return (self._core.lease.timeout or None) if self._core else None
+        return (self._runtime.lease.timeout or None) if self._runtime else None
 
     @property
     def state(self) -> str:
@@ -376,7 +376,7 @@ class Client:
         """
         if self.closed:
             return ConnectionState.CLOSED.value
-        return self._core.link.state.value if self._core else ConnectionState.CONNECTING.value
+        return self._runtime.zk_session.state.value if self._runtime else ConnectionState.CONNECTING.value
 
     def is_proven(self, session_id: int) -> bool:
         """Return whether the lease clock proves that a session is alive.
@@ -390,13 +390,13 @@ class Client:
         Note:
             Costs no request.
         """
-        core = self._core
-        return core is not None and core.is_proven(session_id)
+        runtime = self._runtime
+        return runtime is not None and runtime.is_proven(session_id)
 
     def _fast_path_state(self) -> tuple[Any, LeaseClock]:
         """Return what lock_fast_path.py needs to run a step of a protocol without a driver."""
-        core = self._opened("a call")
-        return core.mutex, core.lease
+        runtime = self._opened("a call")
+        return runtime.mutex, runtime.lease
 
     def statistics(self) -> ClientStatistics:
         """Return the numbers of requests and events in this process.
@@ -407,8 +407,8 @@ class Client:
         Note:
             Costs no request.
         """
-        if self._core is not None:
-            return self._core.link.statistics()
+        if self._runtime is not None:
+            return self._runtime.zk_session.statistics()
         return self._before or ClientStatistics({}, 0, 0, 0)
 
     def path(self, kind: str, name: str) -> str:
@@ -469,11 +469,11 @@ class Client:
             path: The path.
             protocol: Called to make the coroutine that cleans up.
         """
-        core = self._core
+        runtime = self._runtime
         self._close_hooks.pop(path, None)
         self._access.forget(path)
-        if core is not None and core.locals.drop(path):
-            core.discard(path, protocol)
+        if runtime is not None and runtime.locals.drop(path):
+            runtime.discard(path, protocol)
 
     @property
     def origin(self) -> tuple[str | None, str]:
@@ -484,15 +484,15 @@ class Client:
 
     def _opened(self, call: str) -> ClientRuntime:
         """Return the runtime, started at the first use, or raise ClientClosedError."""
-        core = self._core
-        if core is None:
+        runtime = self._runtime
+        if runtime is None:
             with self._starting:
                 if self.closed:
                     raise ClientClosedError(call)
-                core = self._core or self._started()
-        if core.closing or self.closed:
+                runtime = self._runtime or self._started()
+        if runtime.closing or self.closed:
             raise ClientClosedError(call)
-        return core
+        return runtime
 
     def _started(self) -> ClientRuntime:
         """Start the runtime, and return it.
@@ -503,20 +503,20 @@ class Client:
         """
         gevent_check.check_patched()
         lifecycle.in_use()
-        core = ClientRuntime(self.settings, self.hosts, self._access, self._changed)
-        if self._core is None:
+        runtime = ClientRuntime(self.settings, self.hosts, self._access, self._changed)
+        if self._runtime is None:
             try:
-                self._core = core
-                core.start()
+                self._runtime = runtime
+                runtime.start()
                 for path, work in self._close_hooks.items():
-                    core.at_close(work, path)
+                    runtime.at_close(work, path)
                 if self._listeners:
-                    core.dispatcher.prepare()
+                    runtime.dispatcher.prepare()
             except BaseException:
-                self._core = None
-                core.close()
+                self._runtime = None
+                runtime.close()
                 raise
-        return self._core
+        return self._runtime
 
     def _started_to_close(self) -> ClientRuntime | None:
         """Start the runtime for the close hooks of a client that was not used; None if that fails.
@@ -526,13 +526,13 @@ class Client:
         """
         with suppress(DistsyncError, OSError, RuntimeError):
             self._started().run(_connected(), 0.0)
-        return self._core
+        return self._runtime
 
     def _changed(self, state: ConnectionState) -> None:
-        core = self._core
+        runtime = self._runtime
         for listener in tuple(self._listeners):
-            if core is not None:
-                core.dispatcher.call(partial(listener, state.value))
+            if runtime is not None:
+                runtime.dispatcher.call(partial(listener, state.value))
 
     def close(self) -> None:
         """Close the session; all held objects are lost.
@@ -549,14 +549,14 @@ class Client:
         """
         me = threading.get_ident()
         with self._starting:
-            core = self._core or (self._started_to_close() if self._close_hooks and not self.closed else None)
+            runtime = self._runtime or (self._started_to_close() if self._close_hooks and not self.closed else None)
             self.closed = True
-            if core is None or self._closer not in (None, me):
+            if runtime is None or self._closer not in (None, me):
                 return
             self._closer = me  # an interrupt in the next line allows another call by this thread
         try:
-            core.close()
-            self._before, self._core = core.link.statistics(), None
+            runtime.close()
+            self._before, self._runtime = runtime.zk_session.statistics(), None
         finally:
             self._closer = None
 
@@ -570,11 +570,11 @@ class Client:
 
     def after_fork_in_child(self) -> None:
         """Forget the session of the parent process, in a forked child."""
-        core, self._core = self._core, None
+        runtime, self._runtime = self._runtime, None
         self._close_hooks = {}
         self._starting, self._closer = threading.RLock(), None
-        if core is not None:
-            core.after_fork_in_child()
+        if runtime is not None:
+            runtime.after_fork_in_child()
 
 
 async def _connected() -> None:

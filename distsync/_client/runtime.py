@@ -13,7 +13,7 @@ from typing import Any
 
 from distsync._client import deadlines, session_handover
 from distsync._client.acls import Access
-from distsync._client.background_thread import Keeper
+from distsync._client.background_thread import BackgroundThread
 from distsync._client.callback_thread import Dispatcher
 from distsync._client.clocks import lease_clock, wait_clock
 from distsync._client.connection_state import ConnectionState
@@ -50,7 +50,7 @@ FIRST_CONNECTION_S, FIRST_START_S = 1.0, 5.0
 
 #: Limits in seconds for the phases of a close: clean-up of calls, background work, the session, and
 #: callbacks. Less than 2 s in total.
-CLOSE_CALLS_S, CLOSE_KEEPER_S, CLOSE_LINK_S, CLOSE_CALLBACKS_S = 0.5, 0.4, 0.6, 0.2
+CLOSE_CALLS_S, CLOSE_BACKGROUND_S, CLOSE_SESSION_S, CLOSE_CALLBACKS_S = 0.5, 0.4, 0.6, 0.2
 
 WAITS_HERE = (
     "blocking calls are not allowed in distsync's own threads, nor in a finalizer or signal handler that interrupts "
@@ -82,18 +82,18 @@ class ClientRuntime:
         translator = Translator(access)
         options = kazoo_options(settings)
         self._session_options = {name: value for name, value in options.items() if name != "sasl_options"}
-        self.link = ZooKeeperSession(options, translator, self.lease, self.holds, self._changed)
-        self.keeper = Keeper(self)
+        self.zk_session = ZooKeeperSession(options, translator, self.lease, self.holds, self._changed)
+        self.background_thread = BackgroundThread(self)
         self._auth = settings.auth
         self._connect_timeout = settings.connect_timeout
         self._on_state = on_state
         self._reported_state = ConnectionState.CONNECTING
         self._report_lock = threading.RLock()
         self._embedded = (
-            EmbeddedServerLocator(self.link.move, self._no_server, settings.auth) if hosts is None else None
+            EmbeddedServerLocator(self.zk_session.move, self._no_server, settings.auth) if hosts is None else None
         )
         if self._embedded:
-            self.link.is_genuine = self._embedded.is_genuine
+            self.zk_session.is_genuine = self._embedded.is_genuine
         self._calls: set[ProtocolRun] = set()
         self._notices = LogThrottle()
         self._guids = Guids()
@@ -105,50 +105,52 @@ class ClientRuntime:
         """Start to connect."""
         self._starting = threading.get_ident()
         try:
-            self.keeper.thread.start()
+            self.background_thread.thread.start()
             if self._embedded:
                 self._embedded.look()
             else:
-                self.link.start(str(self.hosts), self._auth)
+                self.zk_session.start(str(self.hosts), self._auth)
         finally:
             self._starting = None
 
     def _changed(self) -> None:
-        if self.link.state is ConnectionState.CONNECTED:
-            session_handover.record(id(self), self.hosts, self.link.client_id, self._session_options)
-        self.keeper.wake()
+        if self.zk_session.state is ConnectionState.CONNECTED:
+            session_handover.record(id(self), self.hosts, self.zk_session.client_id, self._session_options)
+        self.background_thread.wake()
         with self._report_lock:  # of two concurrent changes, the one reported last must be the current one
-            before, self._reported_state = self._reported_state, self.link.state
+            before, self._reported_state = self._reported_state, self.zk_session.state
             if self._reported_state is not before:
-                session, where = self.lease.session_id, self.link.hosts or "the embedded server"
-                log_state(self._reported_state, where, session, self.link.failure)
+                session, where = self.lease.session_id, self.zk_session.hosts or "the embedded server"
+                log_state(self._reported_state, where, session, self.zk_session.failure)
                 self._on_state(self._reported_state)
 
     def _no_server(self, error: Exception) -> None:
         """Handle a failed start of the embedded server, of which the first calls are notified."""
-        if self.link.was_connected:
+        if self.zk_session.was_connected:
             logger.warning("cannot restart the embedded server: %s", error)
         else:
-            self.link.fail(error)
+            self.zk_session.fail(error)
 
     def look_after_connection(self) -> None:
         """Replace a lost session, or look for the embedded server. Called while not connected."""
         if self.closing:
             return
-        self.link.give_up_session(lease_clock())
-        if self.link.is_stuck(lease_clock()):
-            self.link.restart()
-        elif self._embedded and self.link.was_connected:
+        self.zk_session.give_up_session(lease_clock())
+        if self.zk_session.is_stuck(lease_clock()):
+            self.zk_session.restart()
+        elif self._embedded and self.zk_session.was_connected:
             self._embedded.look()
 
     def close(self) -> None:
         """End all calls, threads and the session. Can be repeated if interrupted."""
         self.closing = True
-        self.link.begin_close()
+        self.zk_session.begin_close()
         self._end_calls(wait_clock() + CLOSE_CALLS_S)
-        self.keeper.stop(CLOSE_KEEPER_S, self._close_hooks.values() if self.link.info is not None else ())
+        self.background_thread.stop(
+            CLOSE_BACKGROUND_S, self._close_hooks.values() if self.zk_session.info is not None else ()
+        )
         self._close_hooks = {}
-        self.link.close(CLOSE_LINK_S)
+        self.zk_session.close(CLOSE_SESSION_S)
         self.holds.lose_all(CLIENT_CLOSED)
         if self._embedded:
             self._embedded.join(CLOSE_CALLBACKS_S)
@@ -172,7 +174,7 @@ class ClientRuntime:
         """Discard the parent's session and holds in a forked child."""
         self.forgotten = True
         self.holds.lose_all("forked")
-        self.link.after_fork_in_child()
+        self.zk_session.after_fork_in_child()
 
     # ---- calls
 
@@ -213,7 +215,7 @@ class ClientRuntime:
             self.background(protocol)
             return None
         task: ProtocolRun = ProtocolRun(
-            protocol, self, None, lambda: self.keeper.waker(task)(), self.keeper.call_elsewhere
+            protocol, self, None, lambda: self.background_thread.waker(task)(), self.background_thread.call_elsewhere
         )
         try:
             self._calls.add(task)
@@ -223,7 +225,7 @@ class ClientRuntime:
             self._calls.discard(task)
             if over:
                 return task.result()
-            self.keeper.hand_over((task, None))
+            self.background_thread.hand_over((task, None))
             return None
         finally:
             self._finish_call(task)
@@ -234,24 +236,24 @@ class ClientRuntime:
             self.unlock()
             nodes = task.created_nodes
             if task.outcome is None or nodes.created_paths or nodes.requested or nodes.holds:
-                self.keeper.hand_over((task, sys.exc_info()[1] or KeyboardInterrupt()))
+                self.background_thread.hand_over((task, sys.exc_info()[1] or KeyboardInterrupt()))
             else:
                 task.break_traceback_cycles()
             self._calls.discard(task)
 
     def unlock(self) -> None:
         """Release the locks that this thread may hold, because it was interrupted."""
-        for lock in (self.mutex, self.link.lock):
+        for lock in (self.mutex, self.zk_session.lock):
             with contextlib.suppress(RuntimeError):
                 lock.release()
-        self.link.stop_reading()
+        self.zk_session.stop_reading()
 
     def _begin(self, task: ProtocolRun, deadline: float | None) -> float | None:
         """Wait for the client's first connection.
 
         Return the deadline, postponed to now if it passed during the wait.
         """
-        if not self.link.was_connected:
+        if not self.zk_session.was_connected:
             self._connect_first(deadline)
             deadline = None if deadline is None else max(deadline, wait_clock())
         if self.closing:
@@ -261,7 +263,7 @@ class ClientRuntime:
     def may_wait_here(self) -> bool:
         """Return False in our own threads, and in a finalizer that interrupts another call."""
         me = threading.get_ident()
-        ours = me in (self.keeper.thread.ident, self._starting) or self.link.is_current_thread()
+        ours = me in (self.background_thread.thread.ident, self._starting) or self.zk_session.is_current_thread()
         ours = ours or (self._embedded is not None and self._embedded.is_current_thread())
         if ours:
             return False
@@ -282,16 +284,16 @@ class ClientRuntime:
     def unreachable(self, seconds: float) -> UnreachableError:
         """Return the error for a first connection that failed for ``seconds``."""
         where = self.hosts or "the embedded server's address"
-        return UnreachableError(where, seconds, "DISTSYNC_HOSTS, or connect(hosts=...)", self.link.problem)
+        return UnreachableError(where, seconds, "DISTSYNC_HOSTS, or connect(hosts=...)", self.zk_session.problem)
 
     def first_limit(self, deadline: float | None) -> float:
         """Return until when a call waits for the first connection. Retry a start that failed."""
-        if self._embedded and self.link.failure is not None:
-            failure, self.link.failure = self.link.failure, None
+        if self._embedded and self.zk_session.failure is not None:
+            failure, self.zk_session.failure = self.zk_session.failure, None
             try:
                 self._embedded.look()
             except BaseException:
-                self.link.failure = failure  # the next call looks again
+                self.zk_session.failure = failure  # the next call looks again
                 raise
         began = wait_clock()
         least = began + (FIRST_CONNECTION_S if self._embedded is None else FIRST_START_S)
@@ -313,26 +315,26 @@ class ClientRuntime:
         return wait_clock()
 
     def submit(self, requests: Sequence[Request[Any]], wake: Callable[[], object]) -> Batch:
-        return self.link.submit(requests, wake)
+        return self.zk_session.submit(requests, wake)
 
     def read_replies(self, replies: Sequence[PendingReply], seconds: float) -> None:
-        self.link.read_replies(replies, seconds)
+        self.zk_session.read_replies(replies, seconds)
 
     def withdraw(self, batch: Batch) -> None:
-        self.link.withdraw(batch)
+        self.zk_session.withdraw(batch)
 
     def session(self) -> SessionInfo | None:
-        return self.link.session()
+        return self.zk_session.session()
 
     def session_changes(self) -> Signal:
-        return self.link.changes
+        return self.zk_session.changes
 
     def is_proven(self, session_id: int, fresh: bool = False) -> bool:
         return not self.forgotten and self.lease.is_valid_at(session_id, lease_clock(), fresh)
 
     def hold(self, step: Hold) -> None:
         self.holds.add(step, lease_clock())
-        self.keeper.on_hold_added()
+        self.background_thread.on_hold_added()
 
     def unhold(self, loss: Loss) -> None:
         self.holds.remove(loss)
@@ -342,7 +344,7 @@ class ClientRuntime:
 
     def watch_hold(self, loss: Loss, on_data: Callable[[bytes], object]) -> None:
         self.holds.watch(loss, on_data)
-        self.keeper.wake()
+        self.background_thread.wake()
 
     def is_active(self, loss: Loss) -> bool:
         return self.holds.is_active(loss)
@@ -351,7 +353,7 @@ class ClientRuntime:
         if self.closing or self.forgotten:
             protocol.close()
         else:
-            self.keeper.post(protocol)
+            self.background_thread.post(protocol)
 
     def at_close(self, protocol: Callable[[], Work], key: object = None) -> None:
         """Run ``protocol`` when the client closes, unless `discard` gets ``key`` before."""
@@ -364,7 +366,7 @@ class ClientRuntime:
         """
         # First: a client that closes in between then does both, and never neither.
         if not self.forgotten:
-            self.keeper.post(protocol)
+            self.background_thread.post(protocol)
         self._close_hooks.pop(key, None)
 
     def on_long_wait(self, progress: WaitProgress) -> None:
@@ -373,10 +375,10 @@ class ClientRuntime:
         if not self._notices.should_log(progress.subject.path, now):
             return
         owner = progress.owner()
-        if owner is not None and self.link.info is not None:
+        if owner is not None and self.zk_session.info is not None:
             self.background(log_owner(progress.text(now), owner))
         else:
-            log_wait(progress.text(now), self.link.info is not None, self.link.problem)
+            log_wait(progress.text(now), self.zk_session.info is not None, self.zk_session.problem)
 
     def guid(self) -> str:
         return self._guids.take()

@@ -31,7 +31,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:R
 
 
 def wire_of(client: Any) -> FastKazooConnection:
-    found = client._core.link._kazoo._connection
+    found = client._runtime.zk_session._kazoo._connection
     assert isinstance(found, FastKazooConnection)
     return found
 
@@ -107,7 +107,7 @@ def test_ping_whose_answer_a_caller_has_read_is_answered(
             with wire.lock:
                 super(FastWire, wire)._send_ping(PATIENCE)
             asking = in_thread(client.run, ask(GetData(namespace)))
-            eventually(lambda: bool(client._core.link._kazoo._pending))
+            eventually(lambda: bool(client._runtime.zk_session._kazoo._pending))
         assert asking.result().data == b""
         eventually(lambda: not wire.ping_outstanding.is_set())
     assert relay.connections == 1
@@ -140,7 +140,7 @@ def test_lease_that_ran_out_before_its_caller_reads_is_reported(near: Any, names
         lock.acquire()
         for _ in range(5):
             near.run(ask(GetData(namespace)))
-        near._core.link._lease.proven_at = NEVER
+        near._runtime.zk_session._lease.proven_at = NEVER
         near.run(ask(SetData(namespace, b"%d" % n)))
         assert not lock.held
         with pytest.raises(LockLostError):

@@ -62,7 +62,7 @@ class AsyncWakeup:
             self._future = None
 
 
-async def run(core: ClientRuntime, protocol: Work, timeout: float | None, subject: Loggable | None = None) -> Any:
+async def run(runtime: ClientRuntime, protocol: Work, timeout: float | None, subject: Loggable | None = None) -> Any:
     """Drive ``protocol``, a call on the object ``subject``, as ClientRuntime.run does.
 
     A call with a timeout does not queue behind other calls on the same object.
@@ -74,21 +74,21 @@ async def run(core: ClientRuntime, protocol: Work, timeout: float | None, subjec
         protocol.close()
         raise
     wakeup = AsyncWakeup()
-    task = ProtocolRun(protocol, core, None, wakeup.set)
+    task = ProtocolRun(protocol, runtime, None, wakeup.set)
     task.progress = None if subject is None else WaitProgress(subject, protocol)
     task.yield_between_steps = True
     try:
-        core._calls.add(task)
+        runtime._calls.add(task)
         task.grace = deadlines.grace_of(timeout)
-        task.deadline = await _begin(core, deadlines.deadline_of(timeout, wait_clock()))
-        if core.closing:
+        task.deadline = await _begin(runtime, deadlines.deadline_of(timeout, wait_clock()))
+        if runtime.closing:
             task.interrupt(ClientClosedError("a call"))
         result = await drive(task, wakeup, turn)
-        core._calls.discard(task)
+        runtime._calls.discard(task)
         return result
     finally:
         turn.leave()
-        core._finish_call(task)
+        runtime._finish_call(task)
 
 
 def _object_queue(subject: Loggable) -> ObjectQueue:
@@ -96,22 +96,22 @@ def _object_queue(subject: Loggable) -> ObjectQueue:
     return queues.setdefault(known, ObjectQueue()) if known is not None else ObjectQueue()
 
 
-async def _begin(core: ClientRuntime, deadline: float | None) -> float | None:
+async def _begin(runtime: ClientRuntime, deadline: float | None) -> float | None:
     """Wait for the client's first connection.
 
     Return the deadline, postponed to now if it passed during the wait.
     """
-    if core.link.was_connected:
+    if runtime.zk_session.was_connected:
         return deadline
     began, wakeup = wait_clock(), AsyncWakeup()
-    task = ProtocolRun(first_connection(), core, core.first_limit(deadline), wakeup.set)
-    core._calls.add(task)
+    task = ProtocolRun(first_connection(), runtime, runtime.first_limit(deadline), wakeup.set)
+    runtime._calls.add(task)
     try:
         await drive(task, wakeup)
     except DeadlineError:
-        raise core.unreachable(wait_clock() - began) from None
+        raise runtime.unreachable(wait_clock() - began) from None
     finally:
-        core._calls.discard(task)
+        runtime._calls.discard(task)
     return None if deadline is None else max(deadline, wait_clock())
 
 
