@@ -27,7 +27,7 @@ class Dispatcher:
         """Start the thread. From then on ``call`` works in any thread, and while a lock is held."""
         with self._starting:
             if self._thread is None and not self._stopped:
-                self._thread = threading.Thread(target=self._work, name=self._name, daemon=True)
+                self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
                 try:
                     self._thread.start()
                 except Exception:  # no thread is available
@@ -38,7 +38,7 @@ class Dispatcher:
         """Call ``function`` soon. Its error is passed to threading.excepthook."""
         self._waiting.put(function)
 
-    def _work(self) -> None:
+    def _run(self) -> None:
         while (function := self._waiting.get()) is not None:
             try:
                 function()

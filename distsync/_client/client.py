@@ -508,8 +508,8 @@ class Client:
             try:
                 self._runtime = runtime
                 runtime.start()
-                for path, work in self._close_hooks.items():
-                    runtime.at_close(work, path)
+                for path, hook in self._close_hooks.items():
+                    runtime.at_close(hook, path)
                 if self._listeners:
                     runtime.dispatcher.prepare()
             except BaseException:

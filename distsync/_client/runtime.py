@@ -19,7 +19,7 @@ from distsync._client.clocks import lease_clock, wait_clock
 from distsync._client.connection_state import ConnectionState
 from distsync._client.driver.blocking_driver import ProtocolRun, drive
 from distsync._client.driver.created_nodes import LeftoverNode
-from distsync._client.driver.driver_context import Work
+from distsync._client.driver.driver_context import ProtocolCoroutine
 from distsync._client.embedded_locator import EmbeddedServerLocator
 from distsync._client.guids import Guids
 from distsync._client.lease.cleanup import delete_leftover
@@ -97,7 +97,7 @@ class ClientRuntime:
         self._calls: set[ProtocolRun] = set()
         self._notices = LogThrottle()
         self._guids = Guids()
-        self._close_hooks: dict[object, Callable[[], Work]] = {}
+        self._close_hooks: dict[object, Callable[[], ProtocolCoroutine]] = {}
 
     # ---- life cycle
 
@@ -131,7 +131,7 @@ class ClientRuntime:
         else:
             self.zk_session.fail(error)
 
-    def look_after_connection(self) -> None:
+    def restore_connection(self) -> None:
         """Replace a lost session, or look for the embedded server. Called while not connected."""
         if self.closing:
             return
@@ -158,17 +158,17 @@ class ClientRuntime:
 
     def _end_calls(self, until: float) -> None:
         """Wake all waiting calls with ClientClosedError, and wait for those of other threads."""
-        for task in tuple(self._calls):
-            task.interrupt(ClientClosedError("a waiting call"))
+        for run in tuple(self._calls):
+            run.interrupt(ClientClosedError("a waiting call"))
         here = threading.get_ident()
-        while any(task.thread != here for task in tuple(self._calls)) and wait_clock() < until:
+        while any(run.thread != here for run in tuple(self._calls)) and wait_clock() < until:
             time.sleep(0.005)
 
     def interrupt(self, thread: int, error: BaseException) -> None:
         """Throw ``error`` into the call that waits in ``thread``, unless it is cleaning up."""
-        for task in tuple(self._calls):
-            if task.thread == thread and not task.cleaning:
-                task.interrupt(error)
+        for run in tuple(self._calls):
+            if run.thread == thread and not run.cleaning:
+                run.interrupt(error)
 
     def after_fork_in_child(self) -> None:
         """Discard the parent's session and holds in a forked child."""
@@ -178,7 +178,7 @@ class ClientRuntime:
 
     # ---- calls
 
-    def run(self, protocol: Work, timeout: float | None, subject: Loggable | None = None) -> Any:
+    def run(self, protocol: ProtocolCoroutine, timeout: float | None, subject: Loggable | None = None) -> Any:
         """Drive ``protocol``, a call on the object ``subject``, in this thread.
 
         A failed call is passed to the background thread for its clean-up, by one SimpleQueue.put,
@@ -188,25 +188,25 @@ class ClientRuntime:
             protocol.close()
             raise UsageError(WAITS_HERE)
         wakeup_queue: SimpleQueue[Any] = SimpleQueue()
-        task = ProtocolRun(protocol, self, None, lambda: wakeup_queue.put(None))
-        task.progress = None if subject is None else WaitProgress(subject, protocol)
+        run = ProtocolRun(protocol, self, None, lambda: wakeup_queue.put(None))
+        run.progress = None if subject is None else WaitProgress(subject, protocol)
         try:
-            self._calls.add(task)
-            task.grace = deadlines.grace_of(timeout)
-            task.deadline = self._begin(task, deadlines.deadline_of(timeout, wait_clock()))
-            result = drive(task, wakeup_queue)
-            self._calls.discard(task)
+            self._calls.add(run)
+            run.grace = deadlines.grace_of(timeout)
+            run.deadline = self._begin(run, deadlines.deadline_of(timeout, wait_clock()))
+            result = drive(run, wakeup_queue)
+            self._calls.discard(run)
             return result
         finally:
             try:  # repeated in case it is interrupted: see driver/blocking_driver.py about Python 3.10
-                self._finish_call(task)
+                self._finish_call(run)
             finally:
                 try:
-                    self._finish_call(task)
+                    self._finish_call(run)
                 finally:
-                    self._finish_call(task)
+                    self._finish_call(run)
 
-    def tell(self, protocol: Work) -> Any:
+    def tell(self, protocol: ProtocolCoroutine) -> Any:
         """Start ``protocol`` in this thread, and let the background thread continue it if it waits.
 
         Return its result, or None if it has not ended. Raise its error if it has failed so far.
@@ -214,32 +214,32 @@ class ClientRuntime:
         if not self.may_wait_here():
             self.background(protocol)
             return None
-        task: ProtocolRun = ProtocolRun(
-            protocol, self, None, lambda: self.background_thread.waker(task)(), self.background_thread.call_elsewhere
+        run: ProtocolRun = ProtocolRun(
+            protocol, self, None, lambda: self.background_thread.waker(run)(), self.background_thread.call_elsewhere
         )
         try:
-            self._calls.add(task)
+            self._calls.add(run)
             if self.closing:
-                task.interrupt(ClientClosedError("a call"))
-            over = task.resume()
-            self._calls.discard(task)
-            if over:
-                return task.result()
-            self.background_thread.hand_over((task, None))
+                run.interrupt(ClientClosedError("a call"))
+            has_ended = run.resume()
+            self._calls.discard(run)
+            if has_ended:
+                return run.result()
+            self.background_thread.hand_over((run, None))
             return None
         finally:
-            self._finish_call(task)
+            self._finish_call(run)
 
-    def _finish_call(self, task: ProtocolRun) -> None:
+    def _finish_call(self, run: ProtocolRun) -> None:
         """End a call, and clean up if it failed. Idempotent."""
-        if task in self._calls:
+        if run in self._calls:
             self.unlock()
-            nodes = task.created_nodes
-            if task.outcome is None or nodes.created_paths or nodes.requested or nodes.holds:
-                self.background_thread.hand_over((task, sys.exc_info()[1] or KeyboardInterrupt()))
+            nodes = run.created_nodes
+            if run.outcome is None or nodes.created_paths or nodes.requested or nodes.holds:
+                self.background_thread.hand_over((run, sys.exc_info()[1] or KeyboardInterrupt()))
             else:
-                task.break_traceback_cycles()
-            self._calls.discard(task)
+                run.break_traceback_cycles()
+            self._calls.discard(run)
 
     def unlock(self) -> None:
         """Release the locks that this thread may hold, because it was interrupted."""
@@ -248,7 +248,7 @@ class ClientRuntime:
                 lock.release()
         self.zk_session.stop_reading()
 
-    def _begin(self, task: ProtocolRun, deadline: float | None) -> float | None:
+    def _begin(self, run: ProtocolRun, deadline: float | None) -> float | None:
         """Wait for the client's first connection.
 
         Return the deadline, postponed to now if it passed during the wait.
@@ -257,7 +257,7 @@ class ClientRuntime:
             self._connect_first(deadline)
             deadline = None if deadline is None else max(deadline, wait_clock())
         if self.closing:
-            task.interrupt(ClientClosedError("a call"))
+            run.interrupt(ClientClosedError("a call"))
         return deadline
 
     def may_wait_here(self) -> bool:
@@ -267,8 +267,8 @@ class ClientRuntime:
         ours = ours or (self._embedded is not None and self._embedded.is_current_thread())
         if ours:
             return False
-        for task in tuple(self._calls):
-            if task.driving and task.thread == me:
+        for run in tuple(self._calls):
+            if run.driving and run.thread == me:
                 return False
         return True
 
@@ -302,12 +302,12 @@ class ClientRuntime:
 
     def _wait_for_connection(self, limit: float) -> None:
         wakeup_queue: SimpleQueue[Any] = SimpleQueue()
-        task = ProtocolRun(first_connection(), self, limit, lambda: wakeup_queue.put(None))
-        self._calls.add(task)
+        run = ProtocolRun(first_connection(), self, limit, lambda: wakeup_queue.put(None))
+        self._calls.add(run)
         try:
-            drive(task, wakeup_queue)
+            drive(run, wakeup_queue)
         finally:
-            self._calls.discard(task)
+            self._calls.discard(run)
 
     # ---- DriverContext
 
@@ -349,17 +349,17 @@ class ClientRuntime:
     def is_active(self, loss: Loss) -> bool:
         return self.holds.is_active(loss)
 
-    def background(self, protocol: Work) -> None:
+    def background(self, protocol: ProtocolCoroutine) -> None:
         if self.closing or self.forgotten:
             protocol.close()
         else:
             self.background_thread.post(protocol)
 
-    def at_close(self, protocol: Callable[[], Work], key: object = None) -> None:
+    def at_close(self, protocol: Callable[[], ProtocolCoroutine], key: object = None) -> None:
         """Run ``protocol`` when the client closes, unless `discard` gets ``key`` before."""
         self._close_hooks[object() if key is None else key] = protocol
 
-    def discard(self, key: object, protocol: Callable[[], Work]) -> None:
+    def discard(self, key: object, protocol: Callable[[], ProtocolCoroutine]) -> None:
         """Drive ``protocol`` in the background now, instead of the close hook ``key``.
 
         Safe in finalizers, and while the client closes.
@@ -397,12 +397,12 @@ class ClientRuntime:
         for held in lost:
             self.background(delete_leftover(LeftoverNode(held.path, True), held.session_id))
 
-    def background_failed(self, task: ProtocolRun, error: BaseException) -> None:
+    def background_failed(self, run: ProtocolRun, error: BaseException) -> None:
         """Clean up after a failed background protocol, and log an unexpected error."""
-        task.abandon_results(error)
-        if isinstance(error, Exception) and not isinstance(error, DistsyncError) and not task.abandoned:
+        run.abandon_results(error)
+        if isinstance(error, Exception) and not isinstance(error, DistsyncError) and not run.abandoned:
             logger.error("background work failed", exc_info=error)
-        elif isinstance(error, (AccessDeniedError, RequestError)) and not task.abandoned:
+        elif isinstance(error, (AccessDeniedError, RequestError)) and not run.abandoned:
             logger.warning("background work was refused by the server: %s", error)
 
 

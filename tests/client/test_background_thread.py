@@ -72,8 +72,8 @@ def test_background_thread_continues_if_the_connection_cannot_be_restored(
         looks.append(None)
         raise OSError("too many open files")
 
-    monkeypatch.setattr(runtime, "look_after_connection", look)
-    monkeypatch.setattr("distsync._client.background_thread.LOOK_AFTER_S", 0.0)
+    monkeypatch.setattr(runtime, "restore_connection", look)
+    monkeypatch.setattr("distsync._client.background_thread.CONNECTION_CHECK_INTERVAL_S", 0.0)
     runtime.zk_session.info = None
     runtime.background_thread._tick()
     runtime.background_thread._tick()

@@ -71,7 +71,7 @@ def is_quiet(client: Client) -> bool:
 
     client.background(pass_by())
     assert begun.wait(PATIENCE)
-    return not client._runtime.background_thread._tasks
+    return not client._runtime.background_thread._runs
 
 
 class Peer:

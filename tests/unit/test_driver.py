@@ -12,7 +12,7 @@ import pytest
 from distsync._client.deadlines import CLEAN_UP_S, GRACE_S, NONBLOCKING_GRACE_S
 from distsync._client.driver.blocking_driver import ProtocolRun, drive
 from distsync._client.driver.created_nodes import LeftoverNode
-from distsync._client.driver.driver_context import Work
+from distsync._client.driver.driver_context import ProtocolCoroutine
 from distsync._client.transport.pending_replies import Batch, Outcome, PendingReply
 from distsync._client.wait_log import WaitProgress
 from distsync._protocols.steps import (
@@ -60,7 +60,7 @@ class Script:
         self.changes = Signal()
         self.held: dict[Loss, str] = {}
         self.unlocked = 0
-        self.in_background: list[Work] = []
+        self.in_background: list[ProtocolCoroutine] = []
         self.leftovers: list[LeftoverNode] = []
         self.lost: list[Loss] = []
         self.told: list[str] = []
@@ -114,7 +114,7 @@ class Script:
     def is_active(self, loss: Loss) -> bool:
         return loss in self.held
 
-    def background(self, protocol: Work) -> None:
+    def background(self, protocol: ProtocolCoroutine) -> None:
         self.in_background.append(protocol)
         protocol.close()
 
@@ -125,7 +125,7 @@ class Script:
         self.leftovers += leftovers
         self.lost += losses
 
-    def at_close(self, protocol: Callable[[], Work]) -> None:
+    def at_close(self, protocol: Callable[[], ProtocolCoroutine]) -> None:
         self.in_background.append(protocol())
         self.in_background[-1].close()
 
@@ -133,12 +133,12 @@ class Script:
         return "guid"
 
 
-def task_of(work: Work, script: Script, deadline: float | None = None) -> tuple[ProtocolRun, list[int]]:
+def task_of(work: ProtocolCoroutine, script: Script, deadline: float | None = None) -> tuple[ProtocolRun, list[int]]:
     woken: list[int] = []
     return ProtocolRun(work, script, deadline, lambda: woken.append(1)), woken
 
 
-def run(work: Work, script: Script, deadline: float | None = None) -> Any:
+def run(work: ProtocolCoroutine, script: Script, deadline: float | None = None) -> Any:
     woken: SimpleQueue[None] = SimpleQueue()
     task = ProtocolRun(work, script, deadline, lambda: woken.put(None))
     try:
@@ -538,7 +538,7 @@ async def stand(*then: Any) -> None:
     raise LookupError
 
 
-def left_behind(work: Work, script: Script) -> list[LeftoverNode]:
+def left_behind(work: ProtocolCoroutine, script: Script) -> list[LeftoverNode]:
     with pytest.raises((LookupError, DisconnectedError)):
         run(work, script)
     return script.leftovers

@@ -26,7 +26,7 @@ from typing import Any
 
 from distsync._client import deadlines
 from distsync._client.driver.created_nodes import CreatedNodes
-from distsync._client.driver.driver_context import DriverContext, Work
+from distsync._client.driver.driver_context import DriverContext, ProtocolCoroutine
 from distsync._client.driver.pending_steps import (
     AwaitConnection,
     AwaitSignal,
@@ -70,11 +70,11 @@ class ProtocolRun:
 
     def __init__(
         self,
-        protocol: Work,
+        protocol: ProtocolCoroutine,
         context: DriverContext,
         deadline: float | None,
         wake: Callable[[], object],
-        call_in_user_thread: Callable[[UserCall, ProtocolRun], object] = lambda called, task: called.execute(),
+        call_in_user_thread: Callable[[UserCall, ProtocolRun], object] = lambda called, run: called.execute(),
     ) -> None:
         self.protocol = protocol
         self.context = context
@@ -351,40 +351,40 @@ def _clear_frames(trace: TracebackType | None) -> None:
         trace = trace.tb_next
 
 
-def drive(task: ProtocolRun, wakeup_queue: SimpleQueue[Any]) -> Any:
+def drive(run: ProtocolRun, wakeup_queue: SimpleQueue[Any]) -> Any:
     """Drive a protocol to its end, in the calling thread, and return its result.
 
-    ``task.wake`` must put an item into ``wakeup_queue``. A signal can interrupt the wait.
+    ``run.wake`` must put an item into ``wakeup_queue``. A signal can interrupt the wait.
     """
-    while not _drive_on(task, wakeup_queue):
+    while not _drive_on(run, wakeup_queue):
         pass
-    return task.result()
+    return run.result()
 
 
-def _drive_on(task: ProtocolRun, wakeup_queue: SimpleQueue[Any]) -> bool:
+def _drive_on(run: ProtocolRun, wakeup_queue: SimpleQueue[Any]) -> bool:
     """Drive until the protocol ends, and return True; return False if interrupted."""
     try:
-        while not task.resume():
-            _sleep(task, wakeup_queue)
+        while not run.resume():
+            _sleep(run, wakeup_queue)
         return True
     except BaseException as error:
-        task.context.unlock()
-        task.interrupt(error)
+        run.context.unlock()
+        run.interrupt(error)
         return False
 
 
-def _sleep(task: ProtocolRun, wakeup_queue: SimpleQueue[Any]) -> None:
-    task.read_replies(seconds_to_sleep(task))
+def _sleep(run: ProtocolRun, wakeup_queue: SimpleQueue[Any]) -> None:
+    run.read_replies(seconds_to_sleep(run))
     with contextlib.suppress(Empty):
-        wakeup_queue.get(timeout=seconds_to_sleep(task))
+        wakeup_queue.get(timeout=seconds_to_sleep(run))
 
 
-def seconds_to_sleep(task: ProtocolRun) -> float:
+def seconds_to_sleep(run: ProtocolRun) -> float:
     """Return how long to wait for a wake-up before resuming. Log the wait if it is long."""
-    now, until, progress = task.context.now(), task.wait_until, task.progress
+    now, until, progress = run.context.now(), run.wait_until, run.progress
     if progress is not None:
         if progress.is_log_due(now):
-            task.context.on_long_wait(progress)
+            run.context.on_long_wait(progress)
         until = deadlines.earliest(until, progress.next_log_at)
     seconds = deadlines.seconds_until(until, now)
     return MAX_SLEEP_S if seconds is None else min(seconds, MAX_SLEEP_S)

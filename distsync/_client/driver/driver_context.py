@@ -11,7 +11,7 @@ from distsync._client.transport.pending_replies import Batch, PendingReply
 from distsync._client.wait_log import WaitProgress
 from distsync._protocols.steps import Hold, Loss, Request, SessionInfo, Signal
 
-Work = Coroutine[Any, Any, Any]
+ProtocolCoroutine = Coroutine[Any, Any, Any]
 
 
 class DriverContext(Protocol):
@@ -60,10 +60,10 @@ class DriverContext(Protocol):
     def is_active(self, loss: Loss) -> bool: ...
 
     @abstractmethod
-    def background(self, protocol: Work) -> None: ...
+    def background(self, protocol: ProtocolCoroutine) -> None: ...
 
     @abstractmethod
-    def at_close(self, protocol: Callable[[], Work]) -> None: ...
+    def at_close(self, protocol: Callable[[], ProtocolCoroutine]) -> None: ...
 
     @abstractmethod
     def abandon_results(self, leftovers: list[LeftoverNode], losses: list[Loss]) -> None: ...

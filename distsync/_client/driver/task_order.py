@@ -20,13 +20,13 @@ class FifoLock:
     """A lock that is granted in FIFO order."""
 
     def __init__(self) -> None:
-        self._taken = False
+        self._held = False
         self._waiting: deque[asyncio.Future[None]] = deque()
 
     async def enter(self) -> None:
         """Acquire the lock."""
-        if not self._taken:
-            self._taken = True
+        if not self._held:
+            self._held = True
             return
         turn = asyncio.get_running_loop().create_future()
         self._waiting.append(turn)
@@ -43,7 +43,7 @@ class FifoLock:
         """Release the lock, granting it to the next waiter."""
         turn = next((turn for turn in self._waiting if not turn.done()), None)
         if turn is None:
-            self._taken = False
+            self._held = False
         else:
             turn.set_result(None)
 

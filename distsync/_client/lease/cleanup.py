@@ -69,8 +69,8 @@ async def read_held_node(held: HeldNode, watch: Watch) -> Stat | None:
 
 async def watch_held_node(held: HeldNode, on_deleted: Callable[[], None]) -> None:
     """Call ``on_deleted`` if the znode is deleted while it is held."""
-    while not held.over.fired:
-        watch, over = Watch(), held.over
+    while not held.ended.fired:
+        watch, ended = Watch(), held.ended
         try:
             if not belongs(await read_held_node(held, watch), held.session_id):
                 on_deleted()
@@ -80,4 +80,4 @@ async def watch_held_node(held: HeldNode, on_deleted: Callable[[], None]) -> Non
         except DisconnectedError:
             await Connected()
         else:
-            await Wait(watch, over)
+            await Wait(watch, ended)

@@ -23,11 +23,11 @@ class HeldNode:
     Attributes:
         since: When the hold began, on the lease clock.
         guarded: Whether the background thread watches the znode.
-        over: Fires when the hold ends, or must be watched in another way.
+        ended: Fires when the hold ends, or must be watched in another way.
         on_data: Callback for the data of the znode, or None.
     """
 
-    __slots__ = ("path", "session_id", "loss", "since", "guarded", "over", "on_data")
+    __slots__ = ("path", "session_id", "loss", "since", "guarded", "ended", "on_data")
 
     def __init__(self, step: Hold, since: float) -> None:
         self.path = step.path
@@ -35,7 +35,7 @@ class HeldNode:
         self.loss = step.loss
         self.since = since
         self.guarded = False
-        self.over = Signal()
+        self.ended = Signal()
         self.on_data: Callable[[bytes], object] | None = None
 
 
@@ -65,7 +65,7 @@ class HoldTable:
         """End the hold without firing ``loss``."""
         held = self._standing.pop(loss, None)
         if held:
-            held.over.fire()
+            held.ended.fire()
 
     def watch(self, loss: Loss, on_data: Callable[[bytes], object]) -> None:
         """Call ``on_data`` with the data of the held znode, now and whenever it changes."""
@@ -73,10 +73,10 @@ class HoldTable:
         if held is None or held.on_data is not None:
             return
         held.on_data = on_data
-        before, held.over = held.over, Signal()
+        before, held.ended = held.ended, Signal()
         before.fire()
         if loss not in self._standing:  # ended concurrently
-            held.over.fire()
+            held.ended.fire()
 
     def mark_lost(self, loss: Loss, reason: str) -> None:
         """Fire ``loss``, if still held, and end the hold."""
@@ -85,7 +85,7 @@ class HoldTable:
             loss.reason = reason
             loss.fire()
             self._standing.pop(loss, None)
-            held.over.fire()
+            held.ended.fire()
 
     def lose_path(self, path: str) -> None:
         """End all holds on the znode ``path``, which was deleted."""

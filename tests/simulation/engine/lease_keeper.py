@@ -94,6 +94,6 @@ class Keeper:
         self._schedule()
 
     def _guard(self, held: holds.HeldNode) -> None:
-        if not held.over.fired and not held.guarded:
+        if not held.ended.fired and not held.guarded:
             held.guarded = True
             self.process.background(watch_held_node(held, lambda: self.holds.mark_lost(held.loss, ZNODE_DELETED)))
