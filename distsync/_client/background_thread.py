@@ -1,6 +1,6 @@
 """The background thread of a client.
 
-It drives background protocols, requests proofs while anything is held, releases it when the lease runs out, watches
+It drives background protocols, requests proofs while anything is held, releases it when the lease expires, watches
 held znodes, and replaces a dead connection.
 
 No user code runs in this thread (the dispatcher executes Calls of background protocols), and it
@@ -219,7 +219,7 @@ class BackgroundThread:
             self._begin(self._close_hooks.pop(0)())
 
     def _maintain_holds(self) -> None:
-        """Prove the session alive, watch held znodes, and end holds if the lease has run out."""
+        """Prove the session alive, watch held znodes, and end holds if the lease has expired."""
         now = lease_clock()
         self._runtime.holds.expire(now)
         if self._heartbeat is not None and self._heartbeat.outcomes is not None:
@@ -230,7 +230,7 @@ class BackgroundThread:
             and self._runtime.zk_session.info is not None
         ):
             self._heartbeat = self._runtime.zk_session.send_heartbeat(self.wake)
-        for held in self._runtime.holds.standing():
+        for held in self._runtime.holds.active():
             if not held.guarded and (held.on_data is not None or now - held.since >= GUARD_AFTER_S):
                 self._guard(held)
 

@@ -71,12 +71,13 @@ class ClientRuntime:
         on_state: Callable[[ConnectionState], object],
     ) -> None:
         self.mutex = threading.RLock()
-        self.forgotten = False
+        #: Whether this is a forked child's copy of its parent's runtime, which it must not use.
+        self.inherited = False
         self.closing = False
         self._starting: int | None = None
         self.hosts = hosts
         self.lease = LeaseClock()
-        self.holds = HoldTable(self.lease, self._lapsed)
+        self.holds = HoldTable(self.lease, self._on_lease_expired)
         self.dispatcher = Dispatcher("distsync-callbacks")
         self.locals = SharedStateTable()
         translator = Translator(access)
@@ -172,7 +173,7 @@ class ClientRuntime:
 
     def after_fork_in_child(self) -> None:
         """Discard the parent's session and holds in a forked child."""
-        self.forgotten = True
+        self.inherited = True
         self.holds.lose_all("forked")
         self.zk_session.after_fork_in_child()
 
@@ -330,7 +331,7 @@ class ClientRuntime:
         return self.zk_session.changes
 
     def is_proven(self, session_id: int, fresh: bool = False) -> bool:
-        return not self.forgotten and self.lease.is_valid_at(session_id, lease_clock(), fresh)
+        return not self.inherited and self.lease.is_valid_at(session_id, lease_clock(), fresh)
 
     def hold(self, step: Hold) -> None:
         self.holds.add(step, lease_clock())
@@ -350,7 +351,7 @@ class ClientRuntime:
         return self.holds.is_active(loss)
 
     def background(self, protocol: ProtocolCoroutine) -> None:
-        if self.closing or self.forgotten:
+        if self.closing or self.inherited:
             protocol.close()
         else:
             self.background_thread.post(protocol)
@@ -365,7 +366,7 @@ class ClientRuntime:
         Safe in finalizers, and while the client closes.
         """
         # First: a client that closes in between then does both, and never neither.
-        if not self.forgotten:
+        if not self.inherited:
             self.background_thread.post(protocol)
         self._close_hooks.pop(key, None)
 
@@ -389,11 +390,11 @@ class ClientRuntime:
             self.holds.mark_lost(loss, INTERRUPTED)
         session_id = self.lease.session_id
         if session_id is not None:
-            for orphan in leftovers:
-                self.background(delete_leftover(orphan, session_id))
+            for leftover in leftovers:
+                self.background(delete_leftover(leftover, session_id))
 
-    def _lapsed(self, lost: list[HeldNode]) -> None:
-        """Delete the znodes of holds that a lapsed lease ended, as the session may live on."""
+    def _on_lease_expired(self, lost: list[HeldNode]) -> None:
+        """Delete the znodes of holds that an expired lease ended, as the session may live on."""
         for held in lost:
             self.background(delete_leftover(LeftoverNode(held.path, True), held.session_id))
 

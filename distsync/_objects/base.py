@@ -90,7 +90,7 @@ class SharedObject:
         self._name, self._is_unnamed = resolved
         self._creator_pid, self._forks, self._was_pickled = os.getpid(), lifecycle.fork_count(), False
         self._finalizer: weakref.finalize[..., Any] | None = None
-        self._entry: Any = None
+        self._state_entry: Any = None
         if self._is_unnamed:
             lifecycle.register_before_fork(self)
 
@@ -129,7 +129,7 @@ class SharedObject:
 
         This is called before a fork and when the object is pickled.
         """
-        if self._is_unnamed and self._creator_pid == os.getpid() and self._entry is None:
+        if self._is_unnamed and self._creator_pid == os.getpid() and self._state_entry is None:
             with suppress(DistsyncError):
                 self.client.at_close(self.path, partial(remove_tree, self.path))
 

@@ -130,7 +130,7 @@ class Ownable(SharedObject):
         """Raise LockLostError if this process does not provably hold the object."""
         if not self.held:
             grant = self._grant()
-            raise LockLostError(self.path, (grant and grant.loss.reason) or "lease ran out")
+            raise LockLostError(self.path, (grant and grant.loss.reason) or "lease expired")
 
     def _held_grant(self) -> Grant:
         grant = self._grant()

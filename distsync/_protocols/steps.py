@@ -291,7 +291,7 @@ class Hold(Step[None]):
     """Keep the lease of ``session_id`` alive, and fire ``loss`` when the lock or permit of our znode
     ``path`` is lost.
 
-    It is lost when the lease runs out, the session ends, or another client deletes the znode. Costs
+    It is lost when the lease expires, the session ends, or another client deletes the znode. Costs
     no request before the first heartbeat.
     """
 

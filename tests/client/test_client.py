@@ -379,7 +379,7 @@ def test_lease_runs_out_without_a_word_from_any_server(proxied: Client, proxy: P
     assert session is not None
     proxy.blackhole()
     assert proxied.run(ask(Wait(loss, limit=PATIENCE))) is WakeReason.SIGNAL
-    assert loss.reason == "lease ran out"
+    assert loss.reason == "lease expired"
     assert not proxied.is_proven(session)
     proxy.heal()
     eventually(lambda: proxied.run(ask(Exists(path))) is None)
@@ -409,7 +409,7 @@ def test_own_znode_deleted_after_a_reconnect_is_a_loss(
 ) -> None:
     loss = Loss()
     path = proxied.run(stand(namespace, loss))
-    eventually(lambda: all(held.guarded for held in proxied._runtime.holds.standing()))  # type: ignore[union-attr]
+    eventually(lambda: all(held.guarded for held in proxied._runtime.holds.active()))  # type: ignore[union-attr]
     proxy.cut()
     eventually(lambda: proxied.state == "connected")
     observer.kazoo.delete(path)

@@ -397,8 +397,8 @@ def test_lease_that_expired_in_an_outage_stays_lost_after_the_reconnect(
     assert not slots.held
     assert observer.kazoo.exists(path)  # the server still has the contender
     eventually(lambda: losses)
-    assert losses[0].args == (lock.path, "lease ran out")
-    with pytest.raises(LockLostError, match="lease ran out"):
+    assert losses[0].args == (lock.path, "lease expired")
+    with pytest.raises(LockLostError, match="lease expired"):
         lock.release()
     proxy.heal()
     eventually(lambda: not observer.kazoo.exists(path))
@@ -512,7 +512,7 @@ def test_lease_expires_while_the_server_is_paused(own_server: ServerProcess, cli
     try:
         eventually(lambda: not lock.held)
         eventually(lambda: losses)
-        with pytest.raises(LockLostError, match="lease ran out"):
+        with pytest.raises(LockLostError, match="lease expired"):
             lock.release()
     finally:
         own_server.resume()

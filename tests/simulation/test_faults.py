@@ -122,11 +122,11 @@ def test_a_long_cut_ends_the_lease_but_not_the_session() -> None:
     world.run()
     before, after, loss, _ = task.result
     assert before == after
-    assert loss.reason == "lease ran out"
+    assert loss.reason == "lease expired"
     assert "/e" not in world.leftovers()
 
 
-@pytest.mark.parametrize(("kind", "reason"), [("expire_away", "lease ran out"), ("expire_live", "session expired")])
+@pytest.mark.parametrize(("kind", "reason"), [("expire_away", "lease expired"), ("expire_live", "session expired")])
 def test_an_expiry_ends_session_watch_and_hold(kind: str, reason: str) -> None:
     world = Simulation(1, faults=Faults(exactly=(Exactly(kind, "p", 3),)))
     process = world.process("p")
@@ -183,7 +183,7 @@ def test_an_outage_ends_leases_but_not_sessions(away_ms: int) -> None:
             assert same
             assert back >= away_ms / 1000
             lost = away_ms > 6_000
-            assert (exists, reason) == ((False, "lease ran out") if lost else (True, "")), seed
+            assert (exists, reason) == ((False, "lease expired") if lost else (True, "")), seed
 
 
 def test_a_session_has_its_whole_timeout_again_after_an_outage() -> None:

@@ -50,7 +50,7 @@ class Script:
 
     def __init__(self, **answers: Any) -> None:
         self.mutex = contextlib.nullcontext()
-        self.forgotten = False
+        self.inherited = False
         self.answers = {f"/{name}": answer for name, answer in answers.items()}
         self.clock = 0.0
         self.sent: list[tuple[Request[Any], ...]] = []
@@ -514,7 +514,7 @@ def test_driver_stops_in_a_forked_child() -> None:
     script = Script()
 
     def fork() -> None:
-        script.forgotten = True
+        script.inherited = True
 
     async def work() -> None:
         await Call(fork)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from helpers.preempted_lease_clock import Preempted
 
-from distsync._client.lease.holds import LEASE_RAN_OUT, SESSION_EXPIRED, HeldNode, HoldTable
+from distsync._client.lease.holds import LEASE_EXPIRED, SESSION_EXPIRED, HeldNode, HoldTable
 from distsync._client.lease.lease_clock import HEARTBEAT_FRACTION, MARGIN, LeaseClock
 from distsync._protocols.steps import ZNODE_DELETED, Hold, Loss
 
@@ -91,9 +91,9 @@ class Scene:
     """A lease with one hold."""
 
     def __init__(self, session_id: int = SESSION, at: float = 100.0) -> None:
-        self.lapsed: list[list[HeldNode]] = []
+        self.expired: list[list[HeldNode]] = []
         self.clock = begun(100.0)
-        self.holds = HoldTable(self.clock, self.lapsed.append)
+        self.holds = HoldTable(self.clock, self.expired.append)
         self.loss = Loss()
         self.holds.add(Hold("/held", session_id, self.loss), at)
 
@@ -108,8 +108,8 @@ def test_hold_is_valid_while_the_lease_is_proven() -> None:
 def test_hold_is_lost_when_the_lease_runs_out() -> None:
     scene = Scene()
     scene.holds.expire(100.0 + VALID)
-    assert (scene.loss.fired, scene.loss.reason) == (True, LEASE_RAN_OUT)
-    assert [[held.path for held in lost] for lost in scene.lapsed] == [["/held"]]
+    assert (scene.loss.fired, scene.loss.reason) == (True, LEASE_EXPIRED)
+    assert [[held.path for held in lost] for lost in scene.expired] == [["/held"]]
     assert not scene.holds.is_active(scene.loss)
 
 
@@ -127,7 +127,7 @@ def test_hold_in_an_ended_session_is_lost_at_once() -> None:
 
 
 def test_hold_added_after_the_lease_ran_out_is_lost_at_once() -> None:
-    assert Scene(at=100.0 + VALID).loss.reason == LEASE_RAN_OUT
+    assert Scene(at=100.0 + VALID).loss.reason == LEASE_EXPIRED
 
 
 def test_released_hold_is_not_lost() -> None:

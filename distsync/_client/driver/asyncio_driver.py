@@ -94,7 +94,7 @@ async def run(
 
 
 def _object_queue(subject: Loggable) -> ObjectQueue:
-    queues, known = orders().queues, subject._entry
+    queues, known = orders().queues, subject._state_entry
     return queues.setdefault(known, ObjectQueue()) if known is not None else ObjectQueue()
 
 

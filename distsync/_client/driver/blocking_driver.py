@@ -216,14 +216,14 @@ class ProtocolRun:
         It ignores interrupts, it has ended without recording its outcome, or it belongs to the
         parent of a fork.
         """
-        return self._has_ended or self.context.forgotten or self._refused > MAX_IGNORED_INTERRUPTS
+        return self._has_ended or self.context.inherited or self._refused > MAX_IGNORED_INTERRUPTS
 
     @property
     def _has_ended(self) -> bool:
         return self.protocol.cr_frame is None  # type: ignore[attr-defined]  # the same as CORO_CLOSED, without a call
 
     def _give_up(self, outcome: Outcome) -> None:
-        error = ClientClosedError("a call that began before a fork") if self.context.forgotten else outcome.error
+        error = ClientClosedError("a call that began before a fork") if self.context.inherited else outcome.error
         self.outcome = Outcome(error=error or RuntimeError("the outcome of the protocol was lost"))
         with contextlib.suppress(RuntimeError):
             self.protocol.close()

@@ -18,7 +18,7 @@ class DriverContext(Protocol):
     """The client, as seen by its drivers."""
 
     mutex: Any
-    forgotten: bool
+    inherited: bool
 
     @abstractmethod
     def unlock(self) -> None: ...

@@ -14,11 +14,11 @@ from distsync._protocols.steps import Children, Connected, Delete, Exists, GetDa
 from distsync.errors import DisconnectedError, DistsyncError, NoNodeError, SessionLostError
 
 
-async def delete_leftover(orphan: LeftoverNode, session_id: int) -> None:
+async def delete_leftover(leftover: LeftoverNode, session_id: int) -> None:
     """Delete the leftover znode, retrying until its session ends."""
     while (await Connected()).session_id == session_id:
         try:
-            await (remove(orphan.path, session_id) if orphan.exact else delete_by_prefix(orphan.path, session_id))
+            await (remove(leftover.path, session_id) if leftover.exact else delete_by_prefix(leftover.path, session_id))
             return
         except DisconnectedError:
             continue

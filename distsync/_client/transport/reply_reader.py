@@ -14,7 +14,7 @@ Invariant: each line may be executed again by the next reader without harm.
 * Bytes move from the socket to the input buffer in one operation of C.
 * A reply is first delivered (only the first delivery counts), then recorded as delivered, then
   removed from the pending requests and from the input, if it is still there.
-* A reply that reveals a lapsed lease is left to the connection thread.
+* A reply that reveals an expired lease is left to the connection thread.
 
 This is the reading half of fast_io.py, and is used only with it.
 """

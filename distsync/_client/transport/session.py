@@ -199,7 +199,7 @@ class ZooKeeperSession:
     def _on_reply_read_by_caller(self, reply: PendingReply, response: Any, error: BaseException | None) -> bool:
         """Settle ``reply`` in the thread that waits for it. Repeatable if interrupted at any line.
 
-        Return False if the lease has run out. The connection thread must then settle the reply,
+        Return False if the lease has expired. The connection thread must then settle the reply,
         and ends the holds.
         """
         if len(self._holds) and lease_clock() >= self._lease.valid_until:

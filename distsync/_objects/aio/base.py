@@ -164,7 +164,7 @@ class AsyncOwnable(AsyncObject):
         return grant is None or (not grant.loss.fired and self.client.is_proven(grant.place.session_id))
 
     def _lost(self, grant: Grant | None) -> LockLostError:
-        return LockLostError(self.path, (grant and grant.loss.reason) or "lease ran out")
+        return LockLostError(self.path, (grant and grant.loss.reason) or "lease expired")
 
 
 def shown_waiters(count: int) -> str:

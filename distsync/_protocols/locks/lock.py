@@ -426,7 +426,7 @@ class LockCore:
         if proven and self.grant is grant and ((linger and self.release_to_cache()) or self._hand_to_local_waiter()):
             return
         if not await self._release_node(grant) or not proven:
-            raise LockLostError(self.path, grant.loss.reason or (ZNODE_DELETED if proven else "lease ran out"))
+            raise LockLostError(self.path, grant.loss.reason or (ZNODE_DELETED if proven else "lease expired"))
 
     async def force_release(self, grant: Grant | None, owner: object) -> None:
         """Release ``grant`` after a call of ``owner`` was interrupted at an unknown point."""

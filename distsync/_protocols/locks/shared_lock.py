@@ -315,7 +315,7 @@ class SharedCore:
             await Background(self._leave(share, owner))
             raise
         if not existed or not proven:
-            raise LockLostError(self.path, share.grant.loss.reason or (ZNODE_DELETED if proven else "lease ran out"))
+            raise LockLostError(self.path, share.grant.loss.reason or (ZNODE_DELETED if proven else "lease expired"))
 
     def _claim(self, owner: object) -> ReadGrant:
         """Return the contender by which ``owner`` reads.
