@@ -25,7 +25,7 @@ from distsync._client.lease.cleanup import watch_held_node
 from distsync._client.lease.holds import HeldNode, HoldTable
 from distsync._client.lease.lease_clock import LeaseClock
 from distsync._client.own_threads import join
-from distsync._client.transport.pending_replies import Batch
+from distsync._client.transport.reply_futures import Batch
 from distsync._client.transport.session import ZooKeeperSession
 from distsync._protocols.steps import ZNODE_DELETED
 from distsync.errors import ClientClosedError

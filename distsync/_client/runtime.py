@@ -29,7 +29,7 @@ from distsync._client.settings import Settings
 from distsync._client.shared_state import SharedStateTable
 from distsync._client.transport.kazoo_client import kazoo_options
 from distsync._client.transport.kazoo_requests import Translator
-from distsync._client.transport.pending_replies import Batch, PendingReply
+from distsync._client.transport.reply_futures import Batch, ReplyFuture
 from distsync._client.transport.session import ZooKeeperSession
 from distsync._client.wait_log import Loggable, LogThrottle, WaitProgress, log_owner, log_state, log_wait
 from distsync._protocols.steps import Connected, Hold, Loss, Request, SessionInfo, Signal
@@ -318,7 +318,7 @@ class ClientRuntime:
     def submit(self, requests: Sequence[Request[Any]], wake: Callable[[], object]) -> Batch:
         return self.zk_session.submit(requests, wake)
 
-    def read_replies(self, replies: Sequence[PendingReply], seconds: float) -> None:
+    def read_replies(self, replies: Sequence[ReplyFuture], seconds: float) -> None:
         self.zk_session.read_replies(replies, seconds)
 
     def withdraw(self, batch: Batch) -> None:

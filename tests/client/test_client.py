@@ -347,7 +347,7 @@ def test_request_bound_to_an_ended_session_fails(
     proxy.refuse()
     eventually(lambda: proxied.state == "suspended")
     call = in_thread(proxied.run, ask(Create(f"{namespace}/late", ephemeral=True)))
-    eventually(lambda: proxied._runtime.zk_session._waiting)  # type: ignore[union-attr]
+    eventually(lambda: proxied._runtime.zk_session._unsent)  # type: ignore[union-attr]
     expire((server.hosts, identity))
     proxy.heal()
     with pytest.raises(errors.SessionLostError):

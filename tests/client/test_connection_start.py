@@ -22,7 +22,7 @@ from distsync._client.connection_state import ConnectionState
 from distsync._client.lease.holds import HoldTable
 from distsync._client.lease.lease_clock import LeaseClock
 from distsync._client.settings import Settings
-from distsync._client.transport.kazoo_client import Handler, Kazoo, kazoo_options
+from distsync._client.transport.kazoo_client import Handler, RawKazooClient, kazoo_options
 from distsync._client.transport.kazoo_requests import Translator
 from distsync._client.transport.session import ZooKeeperSession
 
@@ -56,7 +56,7 @@ def closed_within(zk_session: ZooKeeperSession, kind: type[Any], method: str) ->
     results(closing)
 
 
-@pytest.mark.parametrize(("kind", "method"), [(Kazoo, "start_async"), (Handler, "spawn")])
+@pytest.mark.parametrize(("kind", "method"), [(RawKazooClient, "start_async"), (Handler, "spawn")])
 def test_link_that_is_closed_while_it_starts_keeps_no_thread(
     zk_session: ZooKeeperSession, server: ServerProcess, kind: type[Any], method: str
 ) -> None:

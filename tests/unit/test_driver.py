@@ -13,7 +13,7 @@ from distsync._client.deadlines import CLEAN_UP_S, GRACE_S, NONBLOCKING_GRACE_S
 from distsync._client.driver.blocking_driver import ProtocolRun, drive
 from distsync._client.driver.created_nodes import LeftoverNode
 from distsync._client.driver.driver_context import ProtocolCoroutine
-from distsync._client.transport.pending_replies import Batch, Outcome, PendingReply
+from distsync._client.transport.reply_futures import Batch, Outcome, ReplyFuture
 from distsync._client.wait_log import WaitProgress
 from distsync._protocols.steps import (
     Background,
@@ -84,7 +84,7 @@ class Script:
                 reply.settle(Outcome(answer))
         return batch
 
-    def read_replies(self, replies: Sequence[PendingReply], seconds: float) -> None:
+    def read_replies(self, replies: Sequence[ReplyFuture], seconds: float) -> None:
         """There are no replies to read."""
 
     def withdraw(self, batch: Batch) -> None:

@@ -35,7 +35,7 @@ from distsync._client.driver.pending_steps import (
     Resolved,
     UserCall,
 )
-from distsync._client.transport.pending_replies import Outcome
+from distsync._client.transport.reply_futures import Outcome
 from distsync._client.wait_log import WaitProgress
 from distsync._protocols.steps import (
     AtClose,
@@ -285,7 +285,7 @@ class ProtocolRun:
         The traceback refers back to that frame and to the caller's frames, whose objects would
         stay alive until the next garbage collection.
         """
-        for error in self.created_nodes.refusals:
+        for error in self.created_nodes.errors:
             if error is not raised:
                 error.__traceback__ = None
 

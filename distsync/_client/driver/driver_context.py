@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Protocol
 
 from distsync._client.driver.created_nodes import LeftoverNode
-from distsync._client.transport.pending_replies import Batch, PendingReply
+from distsync._client.transport.reply_futures import Batch, ReplyFuture
 from distsync._client.wait_log import WaitProgress
 from distsync._protocols.steps import Hold, Loss, Request, SessionInfo, Signal
 
@@ -30,7 +30,7 @@ class DriverContext(Protocol):
     def submit(self, requests: Sequence[Request[Any]], wake: Callable[[], object]) -> Batch: ...
 
     @abstractmethod
-    def read_replies(self, replies: Sequence[PendingReply], seconds: float) -> None: ...
+    def read_replies(self, replies: Sequence[ReplyFuture], seconds: float) -> None: ...
 
     @abstractmethod
     def withdraw(self, batch: Batch) -> None: ...

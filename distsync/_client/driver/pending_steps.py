@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from distsync._client import deadlines
 from distsync._client.driver.created_nodes import CreatedNodes
 from distsync._client.driver.driver_context import DriverContext
-from distsync._client.transport.pending_replies import Outcome, PendingReply
+from distsync._client.transport.reply_futures import Outcome, ReplyFuture
 from distsync._client.wait_log import WaitProgress
 from distsync._protocols.steps import Call, Listing, Request, Signal, Step, Wait, WakeReason
 from distsync.errors import DeadlineError
@@ -31,7 +31,7 @@ class Pending:
 
     limit: float | None = None
 
-    replies: Sequence[PendingReply] = ()
+    replies: Sequence[ReplyFuture] = ()
     """The replies that it waits for."""
 
     def outcome(self) -> Outcome | None:
@@ -62,7 +62,7 @@ class RequestInFlight(Pending):
     def __init__(self, run: RunState, step: Step[Any], requests: Sequence[Request[Any]]) -> None:
         self._run, self._step = run, step
         for request in requests:
-            run.created_nodes.sent(request)
+            run.created_nodes.record_request(request)
         self._batch = run.context.submit(requests, run.wake)
         self.replies = self._batch.replies
 
@@ -77,7 +77,7 @@ class RequestInFlight(Pending):
         if outcomes is None:
             return None
         for reply, outcome in zip(self._batch.replies, outcomes, strict=True):
-            self._run.created_nodes.answered(reply.request, outcome.value, outcome.error)
+            self._run.created_nodes.record_reply(reply.request, outcome.value, outcome.error)
             if self._run.progress is not None and type(outcome.value) is Listing:
                 self._run.progress.listed(reply.request.path, outcome.value)
         if isinstance(self._step, Request):
@@ -88,7 +88,7 @@ class RequestInFlight(Pending):
         self.drop()
         unanswered = [reply.request for reply in self._batch.replies if reply.outcome is None]
         outcome = deadline_outcome(
-            ", ".join(f"{type(request).__name__} {request.path}" for request in unanswered) or "the answer"
+            ", ".join(f"{type(request).__name__} {request.path}" for request in unanswered) or "the reply"
         )
         if not any(reply.sent_at for reply in self._batch.replies):
             outcome.error.sent = False  # type: ignore[union-attr]
