@@ -15,7 +15,7 @@ from distsync._client.connection_state import ClientStatistics, ConnectionState
 from distsync._client.ensemble_status import Server, ask_all
 from distsync._client.lease.lease_clock import LeaseClock
 from distsync._client.naming import paths
-from distsync._client.runtime import ClientRuntime
+from distsync._client.runtime import ClientRuntime, wait_until_connected
 from distsync._client.settings import read_settings
 from distsync._client.wait_log import Loggable
 from distsync._protocols.steps import Connected, Signal, Sync
@@ -62,10 +62,10 @@ class Client:
         self._access = Access(self.namespace, self.settings.acl, self.settings.auth)
         self.closed = False
         self._runtime: ClientRuntime | None = None
-        self._starting = threading.RLock()
-        self._closer: int | None = None
+        self._start_lock = threading.RLock()
+        self._closing_thread: int | None = None
         self._listeners: list[Callable[[str], object]] = []
-        self._before: ClientStatistics | None = None
+        self._final_statistics: ClientStatistics | None = None
         self._close_hooks: dict[str, Callable[[], Coroutine[Any, Any, Any]]] = {}
         lifecycle.register(self)
 
@@ -101,7 +101,7 @@ class Client:
             to clean up.
         """
         try:
-            runtime = self._opened("a call")
+            runtime = self._require_runtime("a call")
         except BaseException:
             protocol.close()
             raise
@@ -135,7 +135,7 @@ class Client:
         from distsync._client.driver import asyncio_driver  # imports asyncio, so only if it is used
 
         try:
-            runtime = self._opened("a call")
+            runtime = self._require_runtime("a call")
         except BaseException:
             protocol.close()
             raise
@@ -157,7 +157,7 @@ class Client:
             ClientClosedError: The client is closed.
         """
         try:
-            runtime = self._opened("a call")
+            runtime = self._require_runtime("a call")
         except BaseException:
             protocol.close()
             raise
@@ -174,7 +174,7 @@ class Client:
         Raises:
             ClientClosedError: The client is closed.
         """
-        self._opened("a call")
+        self._require_runtime("a call")
 
     def interrupt(self, thread: int, error: BaseException) -> None:
         """Raise an error in the call that waits in another thread, if there is one.
@@ -219,7 +219,7 @@ class Client:
         if self._runtime is None and not self.closed:
             self._close_hooks[path] = protocol
         else:
-            self._opened("at_close()").at_close(protocol, path)
+            self._require_runtime("at_close()").at_close(protocol, path)
 
     def may_wait(self) -> bool:
         """Return whether `run` is possible here.
@@ -240,7 +240,7 @@ class Client:
         Raises:
             ClientClosedError: The client is closed.
         """
-        dispatcher = self._opened("a callback").dispatcher
+        dispatcher = self._require_runtime("a callback").dispatcher
         dispatcher.prepare()
         once = [callback]
 
@@ -261,7 +261,7 @@ class Client:
         Raises:
             ClientClosedError: The client is closed.
         """
-        dispatcher = self._opened("a callback").dispatcher
+        dispatcher = self._require_runtime("a callback").dispatcher
         dispatcher.prepare()
         dispatcher.call(callback)
 
@@ -309,7 +309,7 @@ class Client:
 
             Source: ZooKeeper's sync; Zab, followers.
         """
-        self.run(_synced(paths.check_path(path) if path != "/" else path), timeout)
+        self.run(_sync(paths.check_path(path) if path != "/" else path), timeout)
 
     def ensemble(self, timeout: float = 2.0) -> list[Server]:
         """Return the role and the last transaction of each server in ``hosts``.
@@ -335,9 +335,9 @@ class Client:
         """
         if not timeout > 0:
             raise ValueError(f"timeout must be seconds above 0, not {timeout!r}")
-        runtime = self._opened("ensemble()")
+        runtime = self._require_runtime("ensemble()")
         if not runtime.zk_session.hosts:
-            self.run(_connected(), self.settings.connect_timeout)
+            self.run(wait_until_connected(), self.settings.connect_timeout)
         return ask_all(runtime.zk_session.hosts, self.settings, timeout)
 
     @property
@@ -395,7 +395,7 @@ class Client:
 
     def _fast_path_state(self) -> tuple[Any, LeaseClock]:
         """Return what lock_fast_path.py needs to run a step of a protocol without a driver."""
-        runtime = self._opened("a call")
+        runtime = self._require_runtime("a call")
         return runtime.mutex, runtime.lease
 
     def statistics(self) -> ClientStatistics:
@@ -409,7 +409,7 @@ class Client:
         """
         if self._runtime is not None:
             return self._runtime.zk_session.statistics()
-        return self._before or ClientStatistics({}, 0, 0, 0)
+        return self._final_statistics or ClientStatistics({}, 0, 0, 0)
 
     def path(self, kind: str, name: str) -> str:
         """Return the path of an object's znode.
@@ -457,7 +457,7 @@ class Client:
             NameInUseError: The state of this path belongs to an object of another kind.
             ClientClosedError: The client is closed.
         """
-        result: Result = self._opened("an object").locals.of(path, kind, factory, user)
+        result: Result = self._require_runtime("an object").shared_states.of(path, kind, factory, user)
         return result
 
     def discard(self, path: str, protocol: Callable[[], Coroutine[Any, Any, Any]]) -> None:
@@ -472,7 +472,7 @@ class Client:
         runtime = self._runtime
         self._close_hooks.pop(path, None)
         self._access.forget(path)
-        if runtime is not None and runtime.locals.drop(path):
+        if runtime is not None and runtime.shared_states.drop(path):
             runtime.discard(path, protocol)
 
     @property
@@ -482,19 +482,19 @@ class Client:
 
     # ---- start and end
 
-    def _opened(self, call: str) -> ClientRuntime:
+    def _require_runtime(self, call: str) -> ClientRuntime:
         """Return the runtime, started at the first use, or raise ClientClosedError."""
         runtime = self._runtime
         if runtime is None:
-            with self._starting:
+            with self._start_lock:
                 if self.closed:
                     raise ClientClosedError(call)
-                runtime = self._runtime or self._started()
+                runtime = self._runtime or self._start_runtime()
         if runtime.closing or self.closed:
             raise ClientClosedError(call)
         return runtime
 
-    def _started(self) -> ClientRuntime:
+    def _start_runtime(self) -> ClientRuntime:
         """Start the runtime, and return it.
 
         A finalizer that the garbage collector runs in here may use the client, and so start another
@@ -503,7 +503,7 @@ class Client:
         """
         gevent_check.check_patched()
         lifecycle.in_use()
-        runtime = ClientRuntime(self.settings, self.hosts, self._access, self._changed)
+        runtime = ClientRuntime(self.settings, self.hosts, self._access, self._on_state_change)
         if self._runtime is None:
             try:
                 self._runtime = runtime
@@ -518,17 +518,17 @@ class Client:
                 raise
         return self._runtime
 
-    def _started_to_close(self) -> ClientRuntime | None:
+    def _start_runtime_to_close(self) -> ClientRuntime | None:
         """Start the runtime for the close hooks of a client that was not used; None if that fails.
 
         Only other processes have used what this process made. At the end of a process Python 3.12
         starts no more threads.
         """
         with suppress(DistsyncError, OSError, RuntimeError):
-            self._started().run(_connected(), 0.0)
+            self._start_runtime().run(wait_until_connected(), 0.0)
         return self._runtime
 
-    def _changed(self, state: ConnectionState) -> None:
+    def _on_state_change(self, state: ConnectionState) -> None:
         runtime = self._runtime
         for listener in tuple(self._listeners):
             if runtime is not None:
@@ -548,17 +548,19 @@ class Client:
             process, completes it.
         """
         me = threading.get_ident()
-        with self._starting:
-            runtime = self._runtime or (self._started_to_close() if self._close_hooks and not self.closed else None)
+        with self._start_lock:
+            runtime = self._runtime or (
+                self._start_runtime_to_close() if self._close_hooks and not self.closed else None
+            )
             self.closed = True
-            if runtime is None or self._closer not in (None, me):
+            if runtime is None or self._closing_thread not in (None, me):
                 return
-            self._closer = me  # an interrupt in the next line allows another call by this thread
+            self._closing_thread = me  # an interrupt in the next line allows another call by this thread
         try:
             runtime.close()
-            self._before, self._runtime = runtime.zk_session.statistics(), None
+            self._final_statistics, self._runtime = runtime.zk_session.statistics(), None
         finally:
-            self._closer = None
+            self._closing_thread = None
 
     def __enter__(self) -> Client:
         return self
@@ -572,16 +574,12 @@ class Client:
         """Forget the session of the parent process, in a forked child."""
         runtime, self._runtime = self._runtime, None
         self._close_hooks = {}
-        self._starting, self._closer = threading.RLock(), None
+        self._start_lock, self._closing_thread = threading.RLock(), None
         if runtime is not None:
             runtime.after_fork_in_child()
 
 
-async def _connected() -> None:
-    await Connected()
-
-
-async def _synced(path: str) -> None:
+async def _sync(path: str) -> None:
     while True:
         try:
             await Connected()

@@ -52,7 +52,7 @@ FIRST_CONNECTION_S, FIRST_START_S = 1.0, 5.0
 #: callbacks. Less than 2 s in total.
 CLOSE_CALLS_S, CLOSE_BACKGROUND_S, CLOSE_SESSION_S, CLOSE_CALLBACKS_S = 0.5, 0.4, 0.6, 0.2
 
-WAITS_HERE = (
+BLOCKING_CALL_REFUSED = (
     "blocking calls are not allowed in distsync's own threads, nor in a finalizer or signal handler that interrupts "
     "another call: set a threading.Event, or put into a queue.SimpleQueue"
 )
@@ -74,16 +74,16 @@ class ClientRuntime:
         #: Whether this is a forked child's copy of its parent's runtime, which it must not use.
         self.inherited = False
         self.closing = False
-        self._starting: int | None = None
+        self._starting_thread: int | None = None
         self.hosts = hosts
         self.lease = LeaseClock()
         self.holds = HoldTable(self.lease, self._on_lease_expired)
         self.dispatcher = Dispatcher("distsync-callbacks")
-        self.locals = SharedStateTable()
+        self.shared_states = SharedStateTable()
         translator = Translator(access)
         options = kazoo_options(settings)
         self._session_options = {name: value for name, value in options.items() if name != "sasl_options"}
-        self.zk_session = ZooKeeperSession(options, translator, self.lease, self.holds, self._changed)
+        self.zk_session = ZooKeeperSession(options, translator, self.lease, self.holds, self._on_session_change)
         self.background_thread = BackgroundThread(self)
         self._auth = settings.auth
         self._connect_timeout = settings.connect_timeout
@@ -91,12 +91,14 @@ class ClientRuntime:
         self._reported_state = ConnectionState.CONNECTING
         self._report_lock = threading.RLock()
         self._embedded = (
-            EmbeddedServerLocator(self.zk_session.move, self._no_server, settings.auth) if hosts is None else None
+            EmbeddedServerLocator(self.zk_session.move, self._on_embedded_server_failed, settings.auth)
+            if hosts is None
+            else None
         )
         if self._embedded:
             self.zk_session.is_genuine = self._embedded.is_genuine
         self._calls: set[ProtocolRun] = set()
-        self._notices = LogThrottle()
+        self._wait_log_throttle = LogThrottle()
         self._guids = Guids()
         self._close_hooks: dict[object, Callable[[], ProtocolCoroutine]] = {}
 
@@ -104,17 +106,17 @@ class ClientRuntime:
 
     def start(self) -> None:
         """Start to connect."""
-        self._starting = threading.get_ident()
+        self._starting_thread = threading.get_ident()
         try:
             self.background_thread.thread.start()
             if self._embedded:
-                self._embedded.look()
+                self._embedded.search()
             else:
                 self.zk_session.start(str(self.hosts), self._auth)
         finally:
-            self._starting = None
+            self._starting_thread = None
 
-    def _changed(self) -> None:
+    def _on_session_change(self) -> None:
         if self.zk_session.state is ConnectionState.CONNECTED:
             session_handover.record(id(self), self.hosts, self.zk_session.client_id, self._session_options)
         self.background_thread.wake()
@@ -125,7 +127,7 @@ class ClientRuntime:
                 log_state(self._reported_state, where, session, self.zk_session.failure)
                 self._on_state(self._reported_state)
 
-    def _no_server(self, error: Exception) -> None:
+    def _on_embedded_server_failed(self, error: Exception) -> None:
         """Handle a failed start of the embedded server, of which the first calls are notified."""
         if self.zk_session.was_connected:
             logger.warning("cannot restart the embedded server: %s", error)
@@ -140,7 +142,7 @@ class ClientRuntime:
         if self.zk_session.is_stuck(lease_clock()):
             self.zk_session.restart()
         elif self._embedded and self.zk_session.was_connected:
-            self._embedded.look()
+            self._embedded.search()
 
     def close(self) -> None:
         """End all calls, threads and the session. Can be repeated if interrupted."""
@@ -187,7 +189,7 @@ class ClientRuntime:
         """
         if not self.may_wait_here():
             protocol.close()
-            raise UsageError(WAITS_HERE)
+            raise UsageError(BLOCKING_CALL_REFUSED)
         wakeup_queue: SimpleQueue[Any] = SimpleQueue()
         run = ProtocolRun(protocol, self, None, lambda: wakeup_queue.put(None))
         run.progress = None if subject is None else WaitProgress(subject, protocol)
@@ -264,9 +266,11 @@ class ClientRuntime:
     def may_wait_here(self) -> bool:
         """Return False in our own threads, and in a finalizer that interrupts another call."""
         me = threading.get_ident()
-        ours = me in (self.background_thread.thread.ident, self._starting) or self.zk_session.is_current_thread()
-        ours = ours or (self._embedded is not None and self._embedded.is_current_thread())
-        if ours:
+        is_own_thread = (
+            me in (self.background_thread.thread.ident, self._starting_thread) or self.zk_session.is_current_thread()
+        )
+        is_own_thread = is_own_thread or (self._embedded is not None and self._embedded.is_current_thread())
+        if is_own_thread:
             return False
         for run in tuple(self._calls):
             if run.driving and run.thread == me:
@@ -275,7 +279,7 @@ class ClientRuntime:
 
     def _connect_first(self, deadline: float | None) -> None:
         """Wait for the first connection, and raise UnreachableError if there is none in time."""
-        limit = self.first_limit(deadline)
+        limit = self.first_connection_limit(deadline)
         began = wait_clock()
         try:
             self._wait_for_connection(limit)
@@ -287,14 +291,14 @@ class ClientRuntime:
         where = self.hosts or "the embedded server's address"
         return UnreachableError(where, seconds, "DISTSYNC_HOSTS, or connect(hosts=...)", self.zk_session.problem)
 
-    def first_limit(self, deadline: float | None) -> float:
+    def first_connection_limit(self, deadline: float | None) -> float:
         """Return until when a call waits for the first connection. Retry a start that failed."""
         if self._embedded and self.zk_session.failure is not None:
             failure, self.zk_session.failure = self.zk_session.failure, None
             try:
-                self._embedded.look()
+                self._embedded.search()
             except BaseException:
-                self.zk_session.failure = failure  # the next call looks again
+                self.zk_session.failure = failure  # the next call searches again
                 raise
         began = wait_clock()
         least = began + (FIRST_CONNECTION_S if self._embedded is None else FIRST_START_S)
@@ -303,7 +307,7 @@ class ClientRuntime:
 
     def _wait_for_connection(self, limit: float) -> None:
         wakeup_queue: SimpleQueue[Any] = SimpleQueue()
-        run = ProtocolRun(first_connection(), self, limit, lambda: wakeup_queue.put(None))
+        run = ProtocolRun(wait_until_connected(), self, limit, lambda: wakeup_queue.put(None))
         self._calls.add(run)
         try:
             drive(run, wakeup_queue)
@@ -373,7 +377,7 @@ class ClientRuntime:
     def on_long_wait(self, progress: WaitProgress) -> None:
         """Log a long wait and the holder, unless this was logged recently."""
         now = wait_clock()
-        if not self._notices.should_log(progress.subject.path, now):
+        if not self._wait_log_throttle.should_log(progress.subject.path, now):
             return
         owner = progress.owner()
         if owner is not None and self.zk_session.info is not None:
@@ -407,5 +411,5 @@ class ClientRuntime:
             logger.warning("background work was refused by the server: %s", error)
 
 
-async def first_connection() -> None:
+async def wait_until_connected() -> None:
     await Connected()

@@ -21,7 +21,7 @@ from distsync._client.contender_info import Contender
 from distsync._client.deadlines import read_timeout
 from distsync._client.naming import inference
 from distsync._client.naming.paths import check_path
-from distsync._pickle import at_home
+from distsync._pickle import stable_pickle_name
 from distsync._protocols.receipts import Receipts
 from distsync._protocols.retries import remove_tree
 from distsync.errors import DistsyncError, LockLostError, NotHeldError
@@ -178,7 +178,7 @@ def forget_unnamed(client: Client, path: str, forks: int) -> None:
         client.discard(path, partial(remove_tree, path))
 
 
-@at_home
+@stable_pickle_name
 def shared_object(
     kind: type[Any],
     arguments: tuple[Any, ...],

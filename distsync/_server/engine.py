@@ -109,7 +109,7 @@ class Engine:
         link = self._core.links.get(peer)
         return (0, False) if link is None else (link.session.id, link.admitted)
 
-    def hang_up(self, peer: int, now_ms: int) -> list[Effect]:
+    def on_disconnect(self, peer: int, now_ms: int) -> list[Effect]:
         """Handle a closed connection. Its session stays open until its timeout."""
         self._core.remove_peer(peer)
         return []

@@ -82,7 +82,7 @@ def test_child_of_a_process_whose_locks_are_all_taken_does_not_hang(near: Client
     """As if other threads had been in the midst of everything at the moment of the fork."""
     runtime: Any = near._runtime
     assert runtime is not None
-    locks = [runtime.mutex, runtime.zk_session.lock, runtime.dispatcher._starting, near._starting]
+    locks = [runtime.mutex, runtime.zk_session.lock, runtime.dispatcher._start_lock, near._start_lock]
     taken, go_on = threading.Event(), threading.Event()
 
     def take() -> None:

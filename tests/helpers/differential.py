@@ -112,7 +112,7 @@ class Play:
         yield from ((who, heard) for heard in (*sorted(events, key=repr), reply))
         if client.link is not None:
             yield who, END if client.link.at_end() else "the connection continues"
-        client.hang_up()
+        client.disconnect()
         client.forget()
         yield from self._flushed(sort=True)
 
@@ -170,7 +170,7 @@ class Play:
         heard = list(client.ask(r.PingRequest()))
         if hangs_up and client.link is not None:
             heard[-1] = END if link.at_end() else "the connection continues"
-            client.hang_up()
+            client.disconnect()
         return heard
 
     def _flushed(self, sort: bool) -> Iterator[tuple[int, Any]]:
@@ -189,7 +189,7 @@ class Play:
                 client.connect(client.hello())
             if client.link is not None:
                 list(client.ask(r.CloseSessionRequest()))
-                client.hang_up()
+                client.disconnect()
 
     def _located(self, request: Any) -> Any:
         """With the paths that the server sees, and zxids from the script's beginning."""

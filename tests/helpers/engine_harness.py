@@ -98,8 +98,8 @@ class Client:
     def auth(self, credentials: bytes) -> int:
         return self.err(r.AuthRequest(0, "digest", credentials))
 
-    def hang_up(self) -> None:
-        self.bench.note(self.bench.engine.hang_up(self.peer, self.bench.now_ms))
+    def disconnect(self) -> None:
+        self.bench.note(self.bench.engine.on_disconnect(self.peer, self.bench.now_ms))
 
     def again(self, **change: Any) -> Client:
         """A new connection that asks for this one's session."""

@@ -8,8 +8,8 @@ from contextlib import suppress
 from typing import Any
 
 from distsync._wire import records as r
-from distsync._wire.codec import decode_event, decode_reply, encode_request
 from distsync._wire.codes import AUTH_XID, EVENT_XID, PING_XID
+from distsync._wire.message_codec import decode_event, decode_reply, encode_request
 from helpers.frame_client import Link
 from helpers.raw_client import BODIES
 from helpers.timing import PATIENCE
@@ -38,10 +38,10 @@ class Client:
         try:
             answer = self.link.greet(hello)
         except Exception:  # there was no frame to decode
-            self.hang_up()
+            self.disconnect()
             return END
         if answer.session_id == 0:
-            self.hang_up()
+            self.disconnect()
         else:
             self.session = answer
         return answer
@@ -54,7 +54,7 @@ class Client:
         """Request a new session at the next handshake."""
         self.session = r.ConnectResponse(0, 0, 0, bytes(16))
 
-    def hang_up(self) -> None:
+    def disconnect(self) -> None:
         if self.link is not None:
             self.link.close()
             self.link = None
@@ -66,7 +66,7 @@ class Client:
                 self.link.socket.shutdown(socket.SHUT_WR)
                 while self.link.frame():
                     pass
-        self.hang_up()
+        self.disconnect()
 
     def ask(self, *requests: Any) -> Iterator[Any]:
         """Return every frame up to the last reply, decoded: events and replies; END at the end if the
@@ -83,7 +83,7 @@ class Client:
             pass
         except TimeoutError:
             end = SILENCE
-        self.hang_up()
+        self.disconnect()
         yield end
 
     def _encoded(self, request: Any) -> bytes:

@@ -16,8 +16,8 @@ from typing import Any
 from distsync._client import default_client as default
 from distsync._client.client import Client
 from distsync._client.driver.pending_steps import AwaitSignal
-from distsync._wire.codec import encode_connect, encode_request
 from distsync._wire.frames import framed
+from distsync._wire.message_codec import encode_connect, encode_request
 from distsync._wire.records import CloseSessionRequest, ConnectRequest
 from distsync.testing.connection_faults import say
 from helpers.timing import PATIENCE

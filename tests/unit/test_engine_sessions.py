@@ -78,7 +78,7 @@ class TestAttachingAgain:
 
     def test_reattached_session_has_its_nodes(self, client: Client) -> None:
         client.create("/a", flags=EPHEMERAL)
-        client.hang_up()
+        client.disconnect()
         again = client.again()
         assert again.response == client.response
         assert again.stat("/a").ephemeral_owner == client.session_id
@@ -87,7 +87,7 @@ class TestAttachingAgain:
         again = client.again()
         assert client.bench.log[-2:] == [Drop(client.peer), Accepted(again.peer, again.response)]  # type: ignore[arg-type]
         assert client.send(r.PingRequest()) == [Drop(client.peer)]
-        client.hang_up()
+        client.disconnect()
         assert again.err(r.PingRequest()) == 0
 
     def test_timeout_may_change_on_reattaching(self, client: Client) -> None:
@@ -117,7 +117,7 @@ class TestExpiry:
     """M-6."""
 
     def test_session_expires_between_its_timeout_and_one_tick_later(self, client: Client) -> None:
-        client.hang_up()
+        client.disconnect()
         assert client.bench.pass_time(10_000) == []
         assert client.session_id in client.bench.engine.sessions
         client.bench.pass_time(TICK_MS)
@@ -128,7 +128,7 @@ class TestExpiry:
             bench = Bench(expiry_ms=EngineConfig().expiry_ms)
             bench.now_ms += so_late
             client = bench.client(timeout_ms=2_000)
-            client.hang_up()
+            client.disconnect()
             bench.pass_time(2_000)
             assert client.session_id in bench.engine.sessions
             bench.pass_time(100)
@@ -136,7 +136,7 @@ class TestExpiry:
 
     def test_lost_connection_removes_nothing_before_expiry(self, client: Client) -> None:
         client.create("/a", flags=EPHEMERAL)
-        client.hang_up()
+        client.disconnect()
         client.bench.pass_time(9_999)
         assert "/a" in client.bench.engine.paths()
         client.bench.pass_time(TICK_MS + 1)

@@ -151,7 +151,7 @@ class TestConnections:
         client.create("/a")
         client.body(r.GetDataRequest("/a", True))
         client.body(r.GetChildrenRequest("/a", True))
-        client.hang_up()
+        client.disconnect()
         assert client.bench.engine.statistics(0).watches == 0
         again = client.again()
         again.body(r.SetDataRequest("/a", b""))
@@ -161,7 +161,7 @@ class TestConnections:
         other = client.bench.client()
         for one in (client, other):
             one.err(r.ExistsRequest("/a", True))
-        client.hang_up()
+        client.disconnect()
         other.create("/a")
         assert other.events() == [(CREATED, "/a")]
 

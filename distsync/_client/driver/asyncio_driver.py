@@ -23,7 +23,7 @@ from distsync._client.clocks import wait_clock
 from distsync._client.driver.blocking_driver import ProtocolRun, seconds_to_sleep
 from distsync._client.driver.driver_context import ProtocolCoroutine
 from distsync._client.driver.task_order import ObjectQueue, QueueTurn, orders
-from distsync._client.runtime import ClientRuntime, first_connection
+from distsync._client.runtime import ClientRuntime, wait_until_connected
 from distsync._client.wait_log import Loggable, WaitProgress
 from distsync.errors import ClientClosedError, DeadlineError
 
@@ -106,7 +106,7 @@ async def _begin(runtime: ClientRuntime, deadline: float | None) -> float | None
     if runtime.zk_session.was_connected:
         return deadline
     began, wakeup = wait_clock(), AsyncWakeup()
-    run = ProtocolRun(first_connection(), runtime, runtime.first_limit(deadline), wakeup.set)
+    run = ProtocolRun(wait_until_connected(), runtime, runtime.first_connection_limit(deadline), wakeup.set)
     runtime._calls.add(run)
     try:
         await drive(run, wakeup)
@@ -124,7 +124,7 @@ async def drive(run: ProtocolRun, wakeup: AsyncWakeup, turn: QueueTurn | None = 
     while True:
         has_ended = run.resume()
         if turn is not None:
-            turn.leave_if_known(run.is_settled)
+            turn.leave_if_ready(run.is_settled)
         if has_ended:
             return run.result()
         try:

@@ -135,7 +135,7 @@ async def _wait_for_contender(grant: Grant, cache: CacheState) -> bool:
     Return False if a contender arrives, if the grant ends, or if it was cached long enough.
     """
     watch = Watch()
-    watch.subscribe(cache.want)  # at once, so that a simultaneous release does not cache the lock
+    watch.subscribe(cache.mark_contended)  # at once, so that a simultaneous release does not cache the lock
     listing = await _listing(grant, watch)
     if listing is not None and is_only_contender(grant.place, listing):
         if not await _wait_for_change(grant, cache, watch) or cache.idle:

@@ -29,7 +29,7 @@ class CacheState:
     wakeup: Signal | None = None
     over: Signal = field(default_factory=Signal)
 
-    def want(self) -> None:
+    def mark_contended(self) -> None:
         """Record that another contender has arrived, or may have. Safe in any thread."""
         self.contended = True
 
