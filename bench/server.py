@@ -32,8 +32,8 @@ from rich.live import Live
 from rich.table import Table
 
 from distsync._wire import records as r
-from distsync._wire.codec import encode_connect, encode_request
 from distsync._wire.frames import framed
+from distsync._wire.message_codec import encode_connect, encode_request
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from helpers.servers import LOOPBACK, EmbeddedProcess, ServerProcess, ZooKeeperProcess

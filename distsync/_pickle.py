@@ -29,7 +29,7 @@ Thing = TypeVar("Thing")
 Kind = TypeVar("Kind", bound=type[Any])
 
 
-def at_home(thing: Thing) -> Thing:
+def stable_pickle_name(thing: Thing) -> Thing:
     """Decorate a function or class of `HOMES`: its pickles name this module."""
     thing.__module__ = __name__
     return thing

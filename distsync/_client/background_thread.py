@@ -1,6 +1,6 @@
 """The background thread of a client.
 
-It drives background protocols, requests proofs while anything is held, releases it when the lease runs out, watches
+It drives background protocols, requests proofs while anything is held, releases it when the lease expires, watches
 held znodes, and replaces a dead connection.
 
 No user code runs in this thread (the dispatcher executes Calls of background protocols), and it
@@ -19,13 +19,13 @@ from distsync._client.callback_thread import Dispatcher
 from distsync._client.clocks import lease_clock, wait_clock
 from distsync._client.deadlines import earliest, seconds_until
 from distsync._client.driver.blocking_driver import ProtocolRun
-from distsync._client.driver.driver_context import DriverContext, Work
+from distsync._client.driver.driver_context import DriverContext, ProtocolCoroutine
 from distsync._client.driver.pending_steps import UserCall
 from distsync._client.lease.cleanup import watch_held_node
 from distsync._client.lease.holds import HeldNode, HoldTable
 from distsync._client.lease.lease_clock import LeaseClock
 from distsync._client.own_threads import join
-from distsync._client.transport.pending_replies import Batch
+from distsync._client.transport.reply_futures import Batch
 from distsync._client.transport.session import ZooKeeperSession
 from distsync._protocols.steps import ZNODE_DELETED
 from distsync.errors import ClientClosedError
@@ -34,7 +34,7 @@ from distsync.errors import ClientClosedError
 GUARD_AFTER_S = 0.5
 
 #: Interval in seconds between checks of a lost connection, in addition to kazoo's own attempts.
-LOOK_AFTER_S = 0.5
+CONNECTION_CHECK_INTERVAL_S = 0.5
 
 #: Longest sleep while anything is held: a sixth of the session timeout, at most TICK_S seconds.
 TICKS_PER_TIMEOUT, TICK_S = 6, 0.5
@@ -45,40 +45,42 @@ HandedOverCall = tuple[ProtocolRun, "BaseException | None"]
 """A call and the error that ended it; with None, the call continues in the background."""
 
 
-class KeeperContext(DriverContext, Protocol):
+class BackgroundContext(DriverContext, Protocol):
     """What the background thread needs from the client."""
 
     dispatcher: Dispatcher
     holds: HoldTable
     lease: LeaseClock
-    link: ZooKeeperSession
+    zk_session: ZooKeeperSession
 
-    def background_failed(self, task: ProtocolRun, error: BaseException) -> None: ...
+    def background_failed(self, run: ProtocolRun, error: BaseException) -> None: ...
 
-    def look_after_connection(self) -> None: ...
+    def restore_connection(self) -> None: ...
 
 
-class Keeper:
-    """The thread, and the tasks that it drives."""
+class BackgroundThread:
+    """The thread, and the protocols that it drives."""
 
-    def __init__(self, core: KeeperContext) -> None:
-        self._core = core
-        self._mailbox: SimpleQueue[ProtocolRun | Work | Callable[[], Work] | HandedOverCall | None] = SimpleQueue()
+    def __init__(self, runtime: BackgroundContext) -> None:
+        self._runtime = runtime
+        self._mailbox: SimpleQueue[
+            ProtocolRun | ProtocolCoroutine | Callable[[], ProtocolCoroutine] | HandedOverCall | None
+        ] = SimpleQueue()
         self.hand_over: Callable[[HandedOverCall], None] = self._mailbox.put
         """Take over a call. This is the queue's own method, which no signal can interrupt."""
-        self._tasks: set[ProtocolRun] = set()
-        self._beat: Batch | None = None
+        self._runs: set[ProtocolRun] = set()
+        self._heartbeat: Batch | None = None
         self._sleeps_unlimited = False
         self._holds_added_before = 0
         self._interrupt_idle_at = 0.0
         self._drain_until: float | None = None
-        self._close_hooks: list[Callable[[], Work]] = []
+        self._close_hooks: list[Callable[[], ProtocolCoroutine]] = []
         self._connection_checked_at = 0.0
-        self.thread = threading.Thread(target=self._work, name="distsync-keeper", daemon=True)
+        self.thread = threading.Thread(target=self._run, name="distsync-background", daemon=True)
 
     # ---- from any thread
 
-    def post(self, protocol: Work | Callable[[], Work]) -> None:
+    def post(self, protocol: ProtocolCoroutine | Callable[[], ProtocolCoroutine]) -> None:
         """Drive ``protocol``, or the coroutine that it returns.
 
         This only puts it into a queue, so it is safe in a finalizer, and while any lock is held.
@@ -95,10 +97,10 @@ class Keeper:
             self._sleeps_unlimited = False
             self.wake()
 
-    def stop(self, seconds: float, close_hooks: Iterable[Callable[[], Work]] = ()) -> None:
+    def stop(self, seconds: float, close_hooks: Iterable[Callable[[], ProtocolCoroutine]] = ()) -> None:
         """Finish the work, run the ``close_hooks``, and end the thread, within ``seconds``.
 
-        Busy tasks may end during the first half of the time. Then those that still wait for a
+        Busy protocols may end during the first half of the time. Then those that still wait for a
         signal or a connection are interrupted, and the hooks run.
         """
         if self._drain_until is None:
@@ -111,9 +113,9 @@ class Keeper:
 
     # ---- in the background thread
 
-    def _work(self) -> None:
+    def _run(self) -> None:
         while not self._is_done():
-            self._core.read_replies((), 0.0)
+            self._runtime.read_replies((), 0.0)
             try:
                 item = self._mailbox.get(timeout=self._sleep_for())
             except Empty:
@@ -138,126 +140,130 @@ class Keeper:
 
     def _is_done(self) -> bool:
         until = self._drain_until
-        idle = not self._tasks and not self._close_hooks and self._mailbox.empty()
+        idle = not self._runs and not self._close_hooks and self._mailbox.empty()
         return until is not None and (idle or wait_clock() >= until)
 
-    def _begin(self, protocol: Work) -> None:
-        """Start a task."""
-        task: ProtocolRun = ProtocolRun(
-            protocol, self._core, None, lambda: self._mailbox.put(task), self.call_elsewhere
+    def _begin(self, protocol: ProtocolCoroutine) -> None:
+        """Start a run of ``protocol``."""
+        run: ProtocolRun = ProtocolRun(
+            protocol, self._runtime, None, lambda: self._mailbox.put(run), self.call_elsewhere
         )
-        self._tasks.add(task)
-        self._resume(task)
+        self._runs.add(run)
+        self._resume(run)
 
-    def waker(self, task: ProtocolRun) -> Callable[[], object]:
-        """Return a function that resumes ``task`` in this thread."""
-        return lambda: self._mailbox.put(task)
+    def waker(self, run: ProtocolRun) -> Callable[[], object]:
+        """Return a function that resumes ``run`` in this thread."""
+        return lambda: self._mailbox.put(run)
 
-    def _finish_call(self, task: ProtocolRun, error: BaseException | None) -> None:
+    def _finish_call(self, run: ProtocolRun, error: BaseException | None) -> None:
         """Clean up after a call, or continue it if its protocol has not ended."""
         if error is None:
-            self._tasks.add(task)
-            self._resume(task)
-        elif task.outcome is not None:
-            task.abandon_results(error)
-            task.break_traceback_cycles()
-        elif not task.is_started:
-            task.protocol.close()
+            self._runs.add(run)
+            self._resume(run)
+        elif run.outcome is not None:
+            run.abandon_results(error)
+            run.break_traceback_cycles()
+        elif not run.is_started:
+            run.protocol.close()
         else:
-            task.hand_over(self.waker(task), self.call_elsewhere)
-            self._tasks.add(task)
-            task.interrupt(error)
+            run.hand_over(self.waker(run), self.call_elsewhere)
+            self._runs.add(run)
+            run.interrupt(error)
 
-    def call_elsewhere(self, called: UserCall, task: ProtocolRun) -> None:
+    def call_elsewhere(self, called: UserCall, run: ProtocolRun) -> None:
         def call() -> None:
             called.execute()
-            task.wake()
+            run.wake()
 
-        self._core.dispatcher.prepare()
-        self._core.dispatcher.call(call)
+        self._runtime.dispatcher.prepare()
+        self._runtime.dispatcher.call(call)
 
-    def _resume(self, task: ProtocolRun) -> None:
-        if task not in self._tasks:
+    def _resume(self, run: ProtocolRun) -> None:
+        if run not in self._runs:
             return
         try:
-            over = task.resume()
+            has_ended = run.resume()
         except Exception as error:  # this thread must not end: holds depend on it
-            self._tasks.discard(task)
-            self._core.background_failed(task, error)
+            self._runs.discard(run)
+            self._runtime.background_failed(run, error)
             return
-        if over:
-            self._tasks.discard(task)
-            if task.outcome is not None and task.outcome.error is not None:
-                self._core.background_failed(task, task.outcome.error)
+        if has_ended:
+            self._runs.discard(run)
+            if run.outcome is not None and run.outcome.error is not None:
+                self._runtime.background_failed(run, run.outcome.error)
 
     def _tick(self) -> None:
         """Do what is due."""
         now = wait_clock()
         if self._drain_until is not None:
             self._run_close_hooks(now)
-        for task in [task for task in self._tasks if task.wait_until is not None and task.wait_until <= now]:
-            self._resume(task)
-        if len(self._core.holds):
+        for run in [run for run in self._runs if run.wait_until is not None and run.wait_until <= now]:
+            self._resume(run)
+        if len(self._runtime.holds):
             self._maintain_holds()
-        if self._core.link.info is None and now - self._connection_checked_at >= LOOK_AFTER_S:
+        if self._runtime.zk_session.info is None and now - self._connection_checked_at >= CONNECTION_CHECK_INTERVAL_S:
             self._connection_checked_at = now
             try:
-                self._core.look_after_connection()
+                self._runtime.restore_connection()
             except Exception as error:  # no thread or socket is available; holds depend on this thread
                 logger.warning("cannot reconnect yet, retrying: %s", error)
 
     def _run_close_hooks(self, now: float) -> None:
         """Finish running work before close hooks: hooks may delete znodes that it creates."""
-        if now < self._interrupt_idle_at and not (self._mailbox.empty() and all(task.is_idle for task in self._tasks)):
+        if now < self._interrupt_idle_at and not (self._mailbox.empty() and all(run.is_idle for run in self._runs)):
             return
-        for task in [task for task in self._tasks if task.is_idle]:
-            task.interrupt(ClientClosedError("background work"))
-            self._resume(task)
+        for run in [run for run in self._runs if run.is_idle]:
+            run.interrupt(ClientClosedError("background work"))
+            self._resume(run)
         while self._close_hooks:
             self._begin(self._close_hooks.pop(0)())
 
     def _maintain_holds(self) -> None:
-        """Prove the session alive, watch held znodes, and end holds if the lease has run out."""
+        """Prove the session alive, watch held znodes, and end holds if the lease has expired."""
         now = lease_clock()
-        self._core.holds.expire(now)
-        if self._beat is not None and self._beat.outcomes is not None:
-            self._beat = None
-        if self._beat is None and now >= self._core.lease.next_heartbeat and self._core.link.info is not None:
-            self._beat = self._core.link.send_heartbeat(self.wake)
-        for held in self._core.holds.standing():
+        self._runtime.holds.expire(now)
+        if self._heartbeat is not None and self._heartbeat.outcomes is not None:
+            self._heartbeat = None
+        if (
+            self._heartbeat is None
+            and now >= self._runtime.lease.next_heartbeat
+            and self._runtime.zk_session.info is not None
+        ):
+            self._heartbeat = self._runtime.zk_session.send_heartbeat(self.wake)
+        for held in self._runtime.holds.active():
             if not held.guarded and (held.on_data is not None or now - held.since >= GUARD_AFTER_S):
                 self._guard(held)
 
     def _guard(self, held: HeldNode) -> None:
         held.guarded = True
-        self._begin(watch_held_node(held, lambda: self._core.holds.mark_lost(held.loss, ZNODE_DELETED)))
+        self._begin(watch_held_node(held, lambda: self._runtime.holds.mark_lost(held.loss, ZNODE_DELETED)))
 
     def _sleep_for(self) -> float | None:
         """Return how long to sleep; None until the next wake-up."""
         now = wait_clock()
-        due_times = [task.wait_until for task in self._tasks]
+        due_times = [run.wait_until for run in self._runs]
         due_times.append(self._interrupt_idle_at if now < self._interrupt_idle_at else self._drain_until)
-        if self._core.link.info is None:
-            due_times.append(self._connection_checked_at + LOOK_AFTER_S)
+        if self._runtime.zk_session.info is None:
+            due_times.append(self._connection_checked_at + CONNECTION_CHECK_INTERVAL_S)
         seconds = seconds_until(earliest(*due_times), now)
-        if len(self._core.holds):
+        if len(self._runtime.holds):
             return earliest(seconds, self._seconds_until_hold_due())
-        if self._holds_added_before != self._core.holds.added:
+        if self._holds_added_before != self._runtime.holds.added:
             # More holds may follow. Checking at each tick saves a wake-up for each of them.
-            self._holds_added_before = self._core.holds.added
+            self._holds_added_before = self._runtime.holds.added
             return earliest(seconds, self._tick_s)
         self._sleeps_unlimited = True
-        if len(self._core.holds):  # added before _sleeps_unlimited was set
+        if len(self._runtime.holds):  # added before _sleeps_unlimited was set
             return 0.0
         return seconds
 
     def _seconds_until_hold_due(self) -> float:
-        lease, now = self._core.lease, lease_clock()
-        due = lease.valid_until - now if self._beat else min(lease.next_heartbeat, lease.valid_until) - now
-        if self._core.link.info is None:
+        lease, now = self._runtime.lease, lease_clock()
+        due = lease.valid_until - now if self._heartbeat else min(lease.next_heartbeat, lease.valid_until) - now
+        if self._runtime.zk_session.info is None:
             due = lease.valid_until - now
         return max(0.0, min(due, self._tick_s))
 
     @property
     def _tick_s(self) -> float:
-        return min(TICK_S, self._core.lease.timeout / TICKS_PER_TIMEOUT or TICK_S)
+        return min(TICK_S, self._runtime.lease.timeout / TICKS_PER_TIMEOUT or TICK_S)

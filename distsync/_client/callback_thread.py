@@ -19,15 +19,15 @@ class Dispatcher:
     def __init__(self, name: str) -> None:
         self._name = name
         self._waiting: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
-        self._starting = threading.RLock()  # reentrant for signal handlers
+        self._start_lock = threading.RLock()  # reentrant for signal handlers
         self._thread: threading.Thread | None = None
         self._stopped = False
 
     def prepare(self) -> None:
         """Start the thread. From then on ``call`` works in any thread, and while a lock is held."""
-        with self._starting:
+        with self._start_lock:
             if self._thread is None and not self._stopped:
-                self._thread = threading.Thread(target=self._work, name=self._name, daemon=True)
+                self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
                 try:
                     self._thread.start()
                 except Exception:  # no thread is available
@@ -38,7 +38,7 @@ class Dispatcher:
         """Call ``function`` soon. Its error is passed to threading.excepthook."""
         self._waiting.put(function)
 
-    def _work(self) -> None:
+    def _run(self) -> None:
         while (function := self._waiting.get()) is not None:
             try:
                 function()
@@ -51,7 +51,7 @@ class Dispatcher:
 
     def stop(self, seconds: float) -> None:
         """End the thread after the pending functions, waiting for up to ``seconds``."""
-        with self._starting:
+        with self._start_lock:
             self._stopped = True
         self._waiting.put(None)
         if self._thread is not None and not self.is_current():

@@ -15,7 +15,7 @@ from distsync._client.connection_state import ClientStatistics, ConnectionState
 from distsync._client.ensemble_status import Server, ask_all
 from distsync._client.lease.lease_clock import LeaseClock
 from distsync._client.naming import paths
-from distsync._client.runtime import ClientRuntime
+from distsync._client.runtime import ClientRuntime, wait_until_connected
 from distsync._client.settings import read_settings
 from distsync._client.wait_log import Loggable
 from distsync._protocols.steps import Connected, Signal, Sync
@@ -61,11 +61,11 @@ class Client:
         self.codec = self.settings.payload_codec()
         self._access = Access(self.namespace, self.settings.acl, self.settings.auth)
         self.closed = False
-        self._core: ClientRuntime | None = None
-        self._starting = threading.RLock()
-        self._closer: int | None = None
+        self._runtime: ClientRuntime | None = None
+        self._start_lock = threading.RLock()
+        self._closing_thread: int | None = None
         self._listeners: list[Callable[[str], object]] = []
-        self._before: ClientStatistics | None = None
+        self._final_statistics: ClientStatistics | None = None
         self._close_hooks: dict[str, Callable[[], Coroutine[Any, Any, Any]]] = {}
         lifecycle.register(self)
 
@@ -101,11 +101,11 @@ class Client:
             to clean up.
         """
         try:
-            core = self._opened("a call")
+            runtime = self._require_runtime("a call")
         except BaseException:
             protocol.close()
             raise
-        result: Result = core.run(protocol, timeout, subject)
+        result: Result = runtime.run(protocol, timeout, subject)
         return result
 
     async def run_async(
@@ -135,11 +135,11 @@ class Client:
         from distsync._client.driver import asyncio_driver  # imports asyncio, so only if it is used
 
         try:
-            core = self._opened("a call")
+            runtime = self._require_runtime("a call")
         except BaseException:
             protocol.close()
             raise
-        result: Result = await asyncio_driver.run(core, protocol, timeout, subject)
+        result: Result = await asyncio_driver.run(runtime, protocol, timeout, subject)
         return result
 
     def tell(self, protocol: Coroutine[Any, Any, Any]) -> Any:
@@ -157,16 +157,16 @@ class Client:
             ClientClosedError: The client is closed.
         """
         try:
-            core = self._opened("a call")
+            runtime = self._require_runtime("a call")
         except BaseException:
             protocol.close()
             raise
-        return core.tell(protocol)
+        return runtime.tell(protocol)
 
     @property
     def is_started(self) -> bool:
         """Whether the client has been used."""
-        return self._core is not None
+        return self._runtime is not None
 
     def start(self) -> None:
         """Start to connect, without waiting for the connection.
@@ -174,7 +174,7 @@ class Client:
         Raises:
             ClientClosedError: The client is closed.
         """
-        self._opened("a call")
+        self._require_runtime("a call")
 
     def interrupt(self, thread: int, error: BaseException) -> None:
         """Raise an error in the call that waits in another thread, if there is one.
@@ -185,8 +185,8 @@ class Client:
             thread: Identifier of the thread.
             error: The error to raise.
         """
-        if self._core is not None:
-            self._core.interrupt(thread, error)
+        if self._runtime is not None:
+            self._runtime.interrupt(thread, error)
 
     def background(self, protocol: Coroutine[Any, Any, Any]) -> None:
         """Drive a protocol in the background, until it has ended or the client is closed.
@@ -197,11 +197,11 @@ class Client:
         Args:
             protocol: The coroutine to drive.
         """
-        core = self._core
-        if core is None:
+        runtime = self._runtime
+        if runtime is None:
             protocol.close()
         else:
-            core.background(protocol)
+            runtime.background(protocol)
 
     def at_close(self, path: str, protocol: Callable[[], Coroutine[Any, Any, Any]]) -> None:
         """Run a protocol for a limited time when the client is closed in good order.
@@ -216,10 +216,10 @@ class Client:
         Note:
             Costs no request now. A client that was not used connects for it when it is closed.
         """
-        if self._core is None and not self.closed:
+        if self._runtime is None and not self.closed:
             self._close_hooks[path] = protocol
         else:
-            self._opened("at_close()").at_close(protocol, path)
+            self._require_runtime("at_close()").at_close(protocol, path)
 
     def may_wait(self) -> bool:
         """Return whether `run` is possible here.
@@ -228,7 +228,7 @@ class Client:
             False in distsync's own threads, except for that of callbacks, and in a finalizer that
             the garbage collector runs in the middle of another call. True otherwise.
         """
-        return self._core is None or self._core.may_wait_here()
+        return self._runtime is None or self._runtime.may_wait_here()
 
     def on_loss(self, loss: Signal, callback: Callable[[], object]) -> None:
         """Call a function once when a loss is signalled, in the thread of callbacks.
@@ -240,7 +240,7 @@ class Client:
         Raises:
             ClientClosedError: The client is closed.
         """
-        dispatcher = self._opened("a callback").dispatcher
+        dispatcher = self._require_runtime("a callback").dispatcher
         dispatcher.prepare()
         once = [callback]
 
@@ -261,7 +261,7 @@ class Client:
         Raises:
             ClientClosedError: The client is closed.
         """
-        dispatcher = self._opened("a callback").dispatcher
+        dispatcher = self._require_runtime("a callback").dispatcher
         dispatcher.prepare()
         dispatcher.call(callback)
 
@@ -272,8 +272,8 @@ class Client:
             callback: Called with the new state.
         """
         self._listeners.append(callback)
-        if self._core is not None:
-            self._core.dispatcher.prepare()
+        if self._runtime is not None:
+            self._runtime.dispatcher.prepare()
 
     def off_state(self, callback: Callable[[str], object]) -> None:
         """Stop calling a function that was given to `on_state`. Idempotent.
@@ -309,7 +309,7 @@ class Client:
 
             Source: ZooKeeper's sync; Zab, followers.
         """
-        self.run(_synced(paths.check_path(path) if path != "/" else path), timeout)
+        self.run(_sync(paths.check_path(path) if path != "/" else path), timeout)
 
     def ensemble(self, timeout: float = 2.0) -> list[Server]:
         """Return the role and the last transaction of each server in ``hosts``.
@@ -335,10 +335,10 @@ class Client:
         """
         if not timeout > 0:
             raise ValueError(f"timeout must be seconds above 0, not {timeout!r}")
-        core = self._opened("ensemble()")
-        if not core.link.hosts:
-            self.run(_connected(), self.settings.connect_timeout)
-        return ask_all(core.link.hosts, self.settings, timeout)
+        runtime = self._require_runtime("ensemble()")
+        if not runtime.zk_session.hosts:
+            self.run(wait_until_connected(), self.settings.connect_timeout)
+        return ask_all(runtime.zk_session.hosts, self.settings, timeout)
 
     @property
     def session_id(self) -> int | None:
@@ -347,7 +347,7 @@ class Client:
         Note:
             Costs no request.
         """
-        return self._core.lease.session_id if self._core else None
+        return self._runtime.lease.session_id if self._runtime else None
 
     @property
     def session_timeout(self) -> float | None:
@@ -359,7 +359,7 @@ class Client:
         Note:
             Costs no request.
         """
-        return (self._core.lease.timeout or None) if self._core else None
+        return (self._runtime.lease.timeout or None) if self._runtime else None
 
     @property
     def state(self) -> str:
@@ -376,7 +376,7 @@ class Client:
         """
         if self.closed:
             return ConnectionState.CLOSED.value
-        return self._core.link.state.value if self._core else ConnectionState.CONNECTING.value
+        return self._runtime.zk_session.state.value if self._runtime else ConnectionState.CONNECTING.value
 
     def is_proven(self, session_id: int) -> bool:
         """Return whether the lease clock proves that a session is alive.
@@ -390,13 +390,13 @@ class Client:
         Note:
             Costs no request.
         """
-        core = self._core
-        return core is not None and core.is_proven(session_id)
+        runtime = self._runtime
+        return runtime is not None and runtime.is_proven(session_id)
 
     def _fast_path_state(self) -> tuple[Any, LeaseClock]:
         """Return what lock_fast_path.py needs to run a step of a protocol without a driver."""
-        core = self._opened("a call")
-        return core.mutex, core.lease
+        runtime = self._require_runtime("a call")
+        return runtime.mutex, runtime.lease
 
     def statistics(self) -> ClientStatistics:
         """Return the numbers of requests and events in this process.
@@ -407,9 +407,9 @@ class Client:
         Note:
             Costs no request.
         """
-        if self._core is not None:
-            return self._core.link.statistics()
-        return self._before or ClientStatistics({}, 0, 0, 0)
+        if self._runtime is not None:
+            return self._runtime.zk_session.statistics()
+        return self._final_statistics or ClientStatistics({}, 0, 0, 0)
 
     def path(self, kind: str, name: str) -> str:
         """Return the path of an object's znode.
@@ -457,7 +457,7 @@ class Client:
             NameInUseError: The state of this path belongs to an object of another kind.
             ClientClosedError: The client is closed.
         """
-        result: Result = self._opened("an object").locals.of(path, kind, factory, user)
+        result: Result = self._require_runtime("an object").shared_states.of(path, kind, factory, user)
         return result
 
     def discard(self, path: str, protocol: Callable[[], Coroutine[Any, Any, Any]]) -> None:
@@ -469,11 +469,11 @@ class Client:
             path: The path.
             protocol: Called to make the coroutine that cleans up.
         """
-        core = self._core
+        runtime = self._runtime
         self._close_hooks.pop(path, None)
         self._access.forget(path)
-        if core is not None and core.locals.drop(path):
-            core.discard(path, protocol)
+        if runtime is not None and runtime.shared_states.drop(path):
+            runtime.discard(path, protocol)
 
     @property
     def origin(self) -> tuple[str | None, str]:
@@ -482,19 +482,19 @@ class Client:
 
     # ---- start and end
 
-    def _opened(self, call: str) -> ClientRuntime:
+    def _require_runtime(self, call: str) -> ClientRuntime:
         """Return the runtime, started at the first use, or raise ClientClosedError."""
-        core = self._core
-        if core is None:
-            with self._starting:
+        runtime = self._runtime
+        if runtime is None:
+            with self._start_lock:
                 if self.closed:
                     raise ClientClosedError(call)
-                core = self._core or self._started()
-        if core.closing or self.closed:
+                runtime = self._runtime or self._start_runtime()
+        if runtime.closing or self.closed:
             raise ClientClosedError(call)
-        return core
+        return runtime
 
-    def _started(self) -> ClientRuntime:
+    def _start_runtime(self) -> ClientRuntime:
         """Start the runtime, and return it.
 
         A finalizer that the garbage collector runs in here may use the client, and so start another
@@ -503,36 +503,36 @@ class Client:
         """
         gevent_check.check_patched()
         lifecycle.in_use()
-        core = ClientRuntime(self.settings, self.hosts, self._access, self._changed)
-        if self._core is None:
+        runtime = ClientRuntime(self.settings, self.hosts, self._access, self._on_state_change)
+        if self._runtime is None:
             try:
-                self._core = core
-                core.start()
-                for path, work in self._close_hooks.items():
-                    core.at_close(work, path)
+                self._runtime = runtime
+                runtime.start()
+                for path, hook in self._close_hooks.items():
+                    runtime.at_close(hook, path)
                 if self._listeners:
-                    core.dispatcher.prepare()
+                    runtime.dispatcher.prepare()
             except BaseException:
-                self._core = None
-                core.close()
+                self._runtime = None
+                runtime.close()
                 raise
-        return self._core
+        return self._runtime
 
-    def _started_to_close(self) -> ClientRuntime | None:
+    def _start_runtime_to_close(self) -> ClientRuntime | None:
         """Start the runtime for the close hooks of a client that was not used; None if that fails.
 
         Only other processes have used what this process made. At the end of a process Python 3.12
         starts no more threads.
         """
         with suppress(DistsyncError, OSError, RuntimeError):
-            self._started().run(_connected(), 0.0)
-        return self._core
+            self._start_runtime().run(wait_until_connected(), 0.0)
+        return self._runtime
 
-    def _changed(self, state: ConnectionState) -> None:
-        core = self._core
+    def _on_state_change(self, state: ConnectionState) -> None:
+        runtime = self._runtime
         for listener in tuple(self._listeners):
-            if core is not None:
-                core.dispatcher.call(partial(listener, state.value))
+            if runtime is not None:
+                runtime.dispatcher.call(partial(listener, state.value))
 
     def close(self) -> None:
         """Close the session; all held objects are lost.
@@ -548,17 +548,19 @@ class Client:
             process, completes it.
         """
         me = threading.get_ident()
-        with self._starting:
-            core = self._core or (self._started_to_close() if self._close_hooks and not self.closed else None)
+        with self._start_lock:
+            runtime = self._runtime or (
+                self._start_runtime_to_close() if self._close_hooks and not self.closed else None
+            )
             self.closed = True
-            if core is None or self._closer not in (None, me):
+            if runtime is None or self._closing_thread not in (None, me):
                 return
-            self._closer = me  # an interrupt in the next line allows another call by this thread
+            self._closing_thread = me  # an interrupt in the next line allows another call by this thread
         try:
-            core.close()
-            self._before, self._core = core.link.statistics(), None
+            runtime.close()
+            self._final_statistics, self._runtime = runtime.zk_session.statistics(), None
         finally:
-            self._closer = None
+            self._closing_thread = None
 
     def __enter__(self) -> Client:
         return self
@@ -570,18 +572,14 @@ class Client:
 
     def after_fork_in_child(self) -> None:
         """Forget the session of the parent process, in a forked child."""
-        core, self._core = self._core, None
+        runtime, self._runtime = self._runtime, None
         self._close_hooks = {}
-        self._starting, self._closer = threading.RLock(), None
-        if core is not None:
-            core.after_fork_in_child()
+        self._start_lock, self._closing_thread = threading.RLock(), None
+        if runtime is not None:
+            runtime.after_fork_in_child()
 
 
-async def _connected() -> None:
-    await Connected()
-
-
-async def _synced(path: str) -> None:
+async def _sync(path: str) -> None:
     while True:
         try:
             await Connected()

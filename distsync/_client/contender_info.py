@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any
 
-from distsync._client.naming.inference import place
+from distsync._client.json_data import fields
+from distsync._client.naming.inference import call_site
 from distsync._pickle import public_in
 from distsync._version import VERSION
 
@@ -61,22 +62,22 @@ def describe(linger: float = 0.0) -> bytes:
 
     ``linger`` is how long, in seconds, the znode may stay after a release.
     """
-    fields: dict[str, Any] = {
+    record: dict[str, Any] = {
         "host": socket.gethostname(),
         "pid": os.getpid(),
         "thread": _thread_or_task(),
         "since": datetime.now(timezone.utc).isoformat(timespec="milliseconds"),
-        "place": place(),
+        "place": call_site(),
         "version": VERSION,
         **({"keep": linger} if linger else {}),
     }
-    short = {key: value[:MAX_TEXT] if isinstance(value, str) else value for key, value in fields.items()}
+    short = {key: value[:MAX_TEXT] if isinstance(value, str) else value for key, value in record.items()}
     return json.dumps(short, separators=(",", ":")).encode()
 
 
 def read(data: bytes | None, path: str, token: int) -> Contender:
     """Return the contender that ``data`` describes; unreadable fields are unknown."""
-    record = _fields(data)
+    record = fields(data)
     return Contender(
         host=_text(record, "host"),
         pid=_pid(record.get("pid")),
@@ -111,14 +112,6 @@ def thread_name() -> str:
     """
     ident = threading.get_ident()
     return next((thread.name for thread in threading.enumerate() if thread.ident == ident), f"thread {ident}")
-
-
-def _fields(data: bytes | None) -> dict[str, Any]:
-    try:
-        record = json.loads(data or b"{}")
-    except (ValueError, RecursionError):
-        return {}
-    return record if isinstance(record, dict) else {}
 
 
 def _text(record: dict[str, Any], key: str) -> str:

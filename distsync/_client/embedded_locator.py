@@ -53,31 +53,31 @@ class EmbeddedServerLocator:
     def __init__(self, found: Callable[[str, Auth], object], failed: Callable[[Exception], object], auth: Auth) -> None:
         self._found, self._failed, self._auth = found, failed, tuple(auth)
         self._address: ServerAddress | None = None
-        self._looking: OwnThread | None = None
-        self._busy = threading.Lock()
+        self._thread: OwnThread | None = None
+        self._search_lock = threading.Lock()
 
-    def look(self) -> None:
+    def search(self) -> None:
         """Search for the server in a thread, unless a search is running."""
         # Not imported in the thread: a fork during the import would leave it incomplete.
         import_module("distsync._server.autostart.find_or_start")
-        if self._busy.acquire(blocking=False):
-            self._looking = OwnThread(target=self._look, name="distsync-embedded", daemon=True)
+        if self._search_lock.acquire(blocking=False):
+            self._thread = OwnThread(target=self._run, name="distsync-embedded", daemon=True)
             try:
-                self._looking.start()
+                self._thread.start()
             except Exception:  # no thread is available
-                self._busy.release()
+                self._search_lock.release()
                 raise
 
-    def _look(self) -> None:
+    def _run(self) -> None:
         from distsync._server.autostart.find_or_start import find_or_start
 
         try:
             address = self._address = find_or_start()
         except Exception as error:
-            self._busy.release()  # first, so that the callback can start another search
+            self._search_lock.release()  # first, so that the callback can start another search
             self._failed(error)
             return
-        self._busy.release()
+        self._search_lock.release()
         try:
             self._found(address.hosts, (*self._auth, address.credential))
         except Exception as error:  # no socket or thread is available
@@ -95,8 +95,8 @@ class EmbeddedServerLocator:
 
     def is_current_thread(self) -> bool:
         """Return whether this is the thread of the search, in which nothing may block."""
-        return self._looking is not None and self._looking.is_current()
+        return self._thread is not None and self._thread.is_current()
 
     def join(self, seconds: float) -> None:
-        if self._looking is not None:
-            join(self._looking, seconds)
+        if self._thread is not None:
+            join(self._thread, seconds)

@@ -31,7 +31,7 @@ def decode(data: bytes, path: str) -> Any:
         raise CorruptNodeError(path, data[:200]) from None
 
 
-def fields(data: bytes) -> dict[str, Any]:
+def fields(data: bytes | None) -> dict[str, Any]:
     """Return the fields of a JSON object, or none if ``data`` is not one."""
     try:
         record = json.loads(data or b"{}")

@@ -106,8 +106,8 @@ def before_end(callback: Callable[[], object]) -> None:
 def close_all() -> None:
     """Run the `before_end` callbacks and close all clients, even if some of these fail."""
     try:
-        for work in _before_end_callbacks:
-            work()
+        for callback in _before_end_callbacks:
+            callback()
     finally:
         close_clients()
 

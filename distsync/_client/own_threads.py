@@ -14,17 +14,17 @@ from contextlib import suppress
 class OwnThread(threading.Thread):
     """A thread that knows whether it has ended."""
 
-    over = False
+    has_ended = False
 
     def run(self) -> None:
         try:
             super().run()
         finally:
-            self.over = True
+            self.has_ended = True
 
     def is_current(self) -> bool:
         """Return whether the caller runs in this thread, at any line of it."""
-        return self.ident == threading.get_ident() and not self.over
+        return self.ident == threading.get_ident() and not self.has_ended
 
 
 def join(thread: threading.Thread, seconds: float) -> None:

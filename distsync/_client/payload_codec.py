@@ -160,8 +160,8 @@ class Codec:
 
 
 def _mac(key: bytes, header: bytes, context: str, payload: bytes) -> bytes:
-    place = context.encode("utf-8", "surrogatepass")
-    signed = hmac.new(key, header + len(place).to_bytes(4, "big") + place, DIGEST)
+    encoded_context = context.encode("utf-8", "surrogatepass")
+    signed = hmac.new(key, header + len(encoded_context).to_bytes(4, "big") + encoded_context, DIGEST)
     signed.update(payload)
     return signed.digest()
 

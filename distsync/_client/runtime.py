@@ -13,13 +13,13 @@ from typing import Any
 
 from distsync._client import deadlines, session_handover
 from distsync._client.acls import Access
-from distsync._client.background_thread import Keeper
+from distsync._client.background_thread import BackgroundThread
 from distsync._client.callback_thread import Dispatcher
 from distsync._client.clocks import lease_clock, wait_clock
 from distsync._client.connection_state import ConnectionState
 from distsync._client.driver.blocking_driver import ProtocolRun, drive
 from distsync._client.driver.created_nodes import LeftoverNode
-from distsync._client.driver.driver_context import Work
+from distsync._client.driver.driver_context import ProtocolCoroutine
 from distsync._client.embedded_locator import EmbeddedServerLocator
 from distsync._client.guids import Guids
 from distsync._client.lease.cleanup import delete_leftover
@@ -29,7 +29,7 @@ from distsync._client.settings import Settings
 from distsync._client.shared_state import SharedStateTable
 from distsync._client.transport.kazoo_client import kazoo_options
 from distsync._client.transport.kazoo_requests import Translator
-from distsync._client.transport.pending_replies import Batch, PendingReply
+from distsync._client.transport.reply_futures import Batch, ReplyFuture
 from distsync._client.transport.session import ZooKeeperSession
 from distsync._client.wait_log import Loggable, LogThrottle, WaitProgress, log_owner, log_state, log_wait
 from distsync._protocols.steps import Connected, Hold, Loss, Request, SessionInfo, Signal
@@ -50,9 +50,9 @@ FIRST_CONNECTION_S, FIRST_START_S = 1.0, 5.0
 
 #: Limits in seconds for the phases of a close: clean-up of calls, background work, the session, and
 #: callbacks. Less than 2 s in total.
-CLOSE_CALLS_S, CLOSE_KEEPER_S, CLOSE_LINK_S, CLOSE_CALLBACKS_S = 0.5, 0.4, 0.6, 0.2
+CLOSE_CALLS_S, CLOSE_BACKGROUND_S, CLOSE_SESSION_S, CLOSE_CALLBACKS_S = 0.5, 0.4, 0.6, 0.2
 
-WAITS_HERE = (
+BLOCKING_CALL_REFUSED = (
     "blocking calls are not allowed in distsync's own threads, nor in a finalizer or signal handler that interrupts "
     "another call: set a threading.Event, or put into a queue.SimpleQueue"
 )
@@ -71,84 +71,89 @@ class ClientRuntime:
         on_state: Callable[[ConnectionState], object],
     ) -> None:
         self.mutex = threading.RLock()
-        self.forgotten = False
+        #: Whether this is a forked child's copy of its parent's runtime, which it must not use.
+        self.inherited = False
         self.closing = False
-        self._starting: int | None = None
+        self._starting_thread: int | None = None
         self.hosts = hosts
         self.lease = LeaseClock()
-        self.holds = HoldTable(self.lease, self._lapsed)
+        self.holds = HoldTable(self.lease, self._on_lease_expired)
         self.dispatcher = Dispatcher("distsync-callbacks")
-        self.locals = SharedStateTable()
+        self.shared_states = SharedStateTable()
         translator = Translator(access)
         options = kazoo_options(settings)
         self._session_options = {name: value for name, value in options.items() if name != "sasl_options"}
-        self.link = ZooKeeperSession(options, translator, self.lease, self.holds, self._changed)
-        self.keeper = Keeper(self)
+        self.zk_session = ZooKeeperSession(options, translator, self.lease, self.holds, self._on_session_change)
+        self.background_thread = BackgroundThread(self)
         self._auth = settings.auth
         self._connect_timeout = settings.connect_timeout
         self._on_state = on_state
         self._reported_state = ConnectionState.CONNECTING
         self._report_lock = threading.RLock()
         self._embedded = (
-            EmbeddedServerLocator(self.link.move, self._no_server, settings.auth) if hosts is None else None
+            EmbeddedServerLocator(self.zk_session.move, self._on_embedded_server_failed, settings.auth)
+            if hosts is None
+            else None
         )
         if self._embedded:
-            self.link.is_genuine = self._embedded.is_genuine
+            self.zk_session.is_genuine = self._embedded.is_genuine
         self._calls: set[ProtocolRun] = set()
-        self._notices = LogThrottle()
+        self._wait_log_throttle = LogThrottle()
         self._guids = Guids()
-        self._close_hooks: dict[object, Callable[[], Work]] = {}
+        self._close_hooks: dict[object, Callable[[], ProtocolCoroutine]] = {}
 
     # ---- life cycle
 
     def start(self) -> None:
         """Start to connect."""
-        self._starting = threading.get_ident()
+        self._starting_thread = threading.get_ident()
         try:
-            self.keeper.thread.start()
+            self.background_thread.thread.start()
             if self._embedded:
-                self._embedded.look()
+                self._embedded.search()
             else:
-                self.link.start(str(self.hosts), self._auth)
+                self.zk_session.start(str(self.hosts), self._auth)
         finally:
-            self._starting = None
+            self._starting_thread = None
 
-    def _changed(self) -> None:
-        if self.link.state is ConnectionState.CONNECTED:
-            session_handover.record(id(self), self.hosts, self.link.client_id, self._session_options)
-        self.keeper.wake()
+    def _on_session_change(self) -> None:
+        if self.zk_session.state is ConnectionState.CONNECTED:
+            session_handover.record(id(self), self.hosts, self.zk_session.client_id, self._session_options)
+        self.background_thread.wake()
         with self._report_lock:  # of two concurrent changes, the one reported last must be the current one
-            before, self._reported_state = self._reported_state, self.link.state
+            before, self._reported_state = self._reported_state, self.zk_session.state
             if self._reported_state is not before:
-                session, where = self.lease.session_id, self.link.hosts or "the embedded server"
-                log_state(self._reported_state, where, session, self.link.failure)
+                session, where = self.lease.session_id, self.zk_session.hosts or "the embedded server"
+                log_state(self._reported_state, where, session, self.zk_session.failure)
                 self._on_state(self._reported_state)
 
-    def _no_server(self, error: Exception) -> None:
+    def _on_embedded_server_failed(self, error: Exception) -> None:
         """Handle a failed start of the embedded server, of which the first calls are notified."""
-        if self.link.was_connected:
+        if self.zk_session.was_connected:
             logger.warning("cannot restart the embedded server: %s", error)
         else:
-            self.link.fail(error)
+            self.zk_session.fail(error)
 
-    def look_after_connection(self) -> None:
+    def restore_connection(self) -> None:
         """Replace a lost session, or look for the embedded server. Called while not connected."""
         if self.closing:
             return
-        self.link.give_up_session(lease_clock())
-        if self.link.is_stuck(lease_clock()):
-            self.link.restart()
-        elif self._embedded and self.link.was_connected:
-            self._embedded.look()
+        self.zk_session.give_up_session(lease_clock())
+        if self.zk_session.is_stuck(lease_clock()):
+            self.zk_session.restart()
+        elif self._embedded and self.zk_session.was_connected:
+            self._embedded.search()
 
     def close(self) -> None:
         """End all calls, threads and the session. Can be repeated if interrupted."""
         self.closing = True
-        self.link.begin_close()
+        self.zk_session.begin_close()
         self._end_calls(wait_clock() + CLOSE_CALLS_S)
-        self.keeper.stop(CLOSE_KEEPER_S, self._close_hooks.values() if self.link.info is not None else ())
+        self.background_thread.stop(
+            CLOSE_BACKGROUND_S, self._close_hooks.values() if self.zk_session.info is not None else ()
+        )
         self._close_hooks = {}
-        self.link.close(CLOSE_LINK_S)
+        self.zk_session.close(CLOSE_SESSION_S)
         self.holds.lose_all(CLIENT_CLOSED)
         if self._embedded:
             self._embedded.join(CLOSE_CALLBACKS_S)
@@ -156,27 +161,27 @@ class ClientRuntime:
 
     def _end_calls(self, until: float) -> None:
         """Wake all waiting calls with ClientClosedError, and wait for those of other threads."""
-        for task in tuple(self._calls):
-            task.interrupt(ClientClosedError("a waiting call"))
+        for run in tuple(self._calls):
+            run.interrupt(ClientClosedError("a waiting call"))
         here = threading.get_ident()
-        while any(task.thread != here for task in tuple(self._calls)) and wait_clock() < until:
+        while any(run.thread != here for run in tuple(self._calls)) and wait_clock() < until:
             time.sleep(0.005)
 
     def interrupt(self, thread: int, error: BaseException) -> None:
         """Throw ``error`` into the call that waits in ``thread``, unless it is cleaning up."""
-        for task in tuple(self._calls):
-            if task.thread == thread and not task.cleaning:
-                task.interrupt(error)
+        for run in tuple(self._calls):
+            if run.thread == thread and not run.cleaning:
+                run.interrupt(error)
 
     def after_fork_in_child(self) -> None:
         """Discard the parent's session and holds in a forked child."""
-        self.forgotten = True
+        self.inherited = True
         self.holds.lose_all("forked")
-        self.link.after_fork_in_child()
+        self.zk_session.after_fork_in_child()
 
     # ---- calls
 
-    def run(self, protocol: Work, timeout: float | None, subject: Loggable | None = None) -> Any:
+    def run(self, protocol: ProtocolCoroutine, timeout: float | None, subject: Loggable | None = None) -> Any:
         """Drive ``protocol``, a call on the object ``subject``, in this thread.
 
         A failed call is passed to the background thread for its clean-up, by one SimpleQueue.put,
@@ -184,27 +189,27 @@ class ClientRuntime:
         """
         if not self.may_wait_here():
             protocol.close()
-            raise UsageError(WAITS_HERE)
+            raise UsageError(BLOCKING_CALL_REFUSED)
         wakeup_queue: SimpleQueue[Any] = SimpleQueue()
-        task = ProtocolRun(protocol, self, None, lambda: wakeup_queue.put(None))
-        task.progress = None if subject is None else WaitProgress(subject, protocol)
+        run = ProtocolRun(protocol, self, None, lambda: wakeup_queue.put(None))
+        run.progress = None if subject is None else WaitProgress(subject, protocol)
         try:
-            self._calls.add(task)
-            task.grace = deadlines.grace_of(timeout)
-            task.deadline = self._begin(task, deadlines.deadline_of(timeout, wait_clock()))
-            result = drive(task, wakeup_queue)
-            self._calls.discard(task)
+            self._calls.add(run)
+            run.grace = deadlines.grace_of(timeout)
+            run.deadline = self._begin(run, deadlines.deadline_of(timeout, wait_clock()))
+            result = drive(run, wakeup_queue)
+            self._calls.discard(run)
             return result
         finally:
             try:  # repeated in case it is interrupted: see driver/blocking_driver.py about Python 3.10
-                self._finish_call(task)
+                self._finish_call(run)
             finally:
                 try:
-                    self._finish_call(task)
+                    self._finish_call(run)
                 finally:
-                    self._finish_call(task)
+                    self._finish_call(run)
 
-    def tell(self, protocol: Work) -> Any:
+    def tell(self, protocol: ProtocolCoroutine) -> Any:
         """Start ``protocol`` in this thread, and let the background thread continue it if it waits.
 
         Return its result, or None if it has not ended. Raise its error if it has failed so far.
@@ -212,67 +217,69 @@ class ClientRuntime:
         if not self.may_wait_here():
             self.background(protocol)
             return None
-        task: ProtocolRun = ProtocolRun(
-            protocol, self, None, lambda: self.keeper.waker(task)(), self.keeper.call_elsewhere
+        run: ProtocolRun = ProtocolRun(
+            protocol, self, None, lambda: self.background_thread.waker(run)(), self.background_thread.call_elsewhere
         )
         try:
-            self._calls.add(task)
+            self._calls.add(run)
             if self.closing:
-                task.interrupt(ClientClosedError("a call"))
-            over = task.resume()
-            self._calls.discard(task)
-            if over:
-                return task.result()
-            self.keeper.hand_over((task, None))
+                run.interrupt(ClientClosedError("a call"))
+            has_ended = run.resume()
+            self._calls.discard(run)
+            if has_ended:
+                return run.result()
+            self.background_thread.hand_over((run, None))
             return None
         finally:
-            self._finish_call(task)
+            self._finish_call(run)
 
-    def _finish_call(self, task: ProtocolRun) -> None:
+    def _finish_call(self, run: ProtocolRun) -> None:
         """End a call, and clean up if it failed. Idempotent."""
-        if task in self._calls:
+        if run in self._calls:
             self.unlock()
-            nodes = task.created_nodes
-            if task.outcome is None or nodes.created_paths or nodes.requested or nodes.holds:
-                self.keeper.hand_over((task, sys.exc_info()[1] or KeyboardInterrupt()))
+            nodes = run.created_nodes
+            if run.outcome is None or nodes.created_paths or nodes.requested or nodes.holds:
+                self.background_thread.hand_over((run, sys.exc_info()[1] or KeyboardInterrupt()))
             else:
-                task.break_traceback_cycles()
-            self._calls.discard(task)
+                run.break_traceback_cycles()
+            self._calls.discard(run)
 
     def unlock(self) -> None:
         """Release the locks that this thread may hold, because it was interrupted."""
-        for lock in (self.mutex, self.link.lock):
+        for lock in (self.mutex, self.zk_session.lock):
             with contextlib.suppress(RuntimeError):
                 lock.release()
-        self.link.stop_reading()
+        self.zk_session.stop_reading()
 
-    def _begin(self, task: ProtocolRun, deadline: float | None) -> float | None:
+    def _begin(self, run: ProtocolRun, deadline: float | None) -> float | None:
         """Wait for the client's first connection.
 
         Return the deadline, postponed to now if it passed during the wait.
         """
-        if not self.link.was_connected:
+        if not self.zk_session.was_connected:
             self._connect_first(deadline)
             deadline = None if deadline is None else max(deadline, wait_clock())
         if self.closing:
-            task.interrupt(ClientClosedError("a call"))
+            run.interrupt(ClientClosedError("a call"))
         return deadline
 
     def may_wait_here(self) -> bool:
         """Return False in our own threads, and in a finalizer that interrupts another call."""
         me = threading.get_ident()
-        ours = me in (self.keeper.thread.ident, self._starting) or self.link.is_current_thread()
-        ours = ours or (self._embedded is not None and self._embedded.is_current_thread())
-        if ours:
+        is_own_thread = (
+            me in (self.background_thread.thread.ident, self._starting_thread) or self.zk_session.is_current_thread()
+        )
+        is_own_thread = is_own_thread or (self._embedded is not None and self._embedded.is_current_thread())
+        if is_own_thread:
             return False
-        for task in tuple(self._calls):
-            if task.driving and task.thread == me:
+        for run in tuple(self._calls):
+            if run.driving and run.thread == me:
                 return False
         return True
 
     def _connect_first(self, deadline: float | None) -> None:
         """Wait for the first connection, and raise UnreachableError if there is none in time."""
-        limit = self.first_limit(deadline)
+        limit = self.first_connection_limit(deadline)
         began = wait_clock()
         try:
             self._wait_for_connection(limit)
@@ -282,16 +289,16 @@ class ClientRuntime:
     def unreachable(self, seconds: float) -> UnreachableError:
         """Return the error for a first connection that failed for ``seconds``."""
         where = self.hosts or "the embedded server's address"
-        return UnreachableError(where, seconds, "DISTSYNC_HOSTS, or connect(hosts=...)", self.link.problem)
+        return UnreachableError(where, seconds, "DISTSYNC_HOSTS, or connect(hosts=...)", self.zk_session.problem)
 
-    def first_limit(self, deadline: float | None) -> float:
+    def first_connection_limit(self, deadline: float | None) -> float:
         """Return until when a call waits for the first connection. Retry a start that failed."""
-        if self._embedded and self.link.failure is not None:
-            failure, self.link.failure = self.link.failure, None
+        if self._embedded and self.zk_session.failure is not None:
+            failure, self.zk_session.failure = self.zk_session.failure, None
             try:
-                self._embedded.look()
+                self._embedded.search()
             except BaseException:
-                self.link.failure = failure  # the next call looks again
+                self.zk_session.failure = failure  # the next call searches again
                 raise
         began = wait_clock()
         least = began + (FIRST_CONNECTION_S if self._embedded is None else FIRST_START_S)
@@ -300,12 +307,12 @@ class ClientRuntime:
 
     def _wait_for_connection(self, limit: float) -> None:
         wakeup_queue: SimpleQueue[Any] = SimpleQueue()
-        task = ProtocolRun(first_connection(), self, limit, lambda: wakeup_queue.put(None))
-        self._calls.add(task)
+        run = ProtocolRun(wait_until_connected(), self, limit, lambda: wakeup_queue.put(None))
+        self._calls.add(run)
         try:
-            drive(task, wakeup_queue)
+            drive(run, wakeup_queue)
         finally:
-            self._calls.discard(task)
+            self._calls.discard(run)
 
     # ---- DriverContext
 
@@ -313,26 +320,26 @@ class ClientRuntime:
         return wait_clock()
 
     def submit(self, requests: Sequence[Request[Any]], wake: Callable[[], object]) -> Batch:
-        return self.link.submit(requests, wake)
+        return self.zk_session.submit(requests, wake)
 
-    def read_replies(self, replies: Sequence[PendingReply], seconds: float) -> None:
-        self.link.read_replies(replies, seconds)
+    def read_replies(self, replies: Sequence[ReplyFuture], seconds: float) -> None:
+        self.zk_session.read_replies(replies, seconds)
 
     def withdraw(self, batch: Batch) -> None:
-        self.link.withdraw(batch)
+        self.zk_session.withdraw(batch)
 
     def session(self) -> SessionInfo | None:
-        return self.link.session()
+        return self.zk_session.session()
 
     def session_changes(self) -> Signal:
-        return self.link.changes
+        return self.zk_session.changes
 
     def is_proven(self, session_id: int, fresh: bool = False) -> bool:
-        return not self.forgotten and self.lease.is_valid_at(session_id, lease_clock(), fresh)
+        return not self.inherited and self.lease.is_valid_at(session_id, lease_clock(), fresh)
 
     def hold(self, step: Hold) -> None:
         self.holds.add(step, lease_clock())
-        self.keeper.on_hold_added()
+        self.background_thread.on_hold_added()
 
     def unhold(self, loss: Loss) -> None:
         self.holds.remove(loss)
@@ -342,41 +349,41 @@ class ClientRuntime:
 
     def watch_hold(self, loss: Loss, on_data: Callable[[bytes], object]) -> None:
         self.holds.watch(loss, on_data)
-        self.keeper.wake()
+        self.background_thread.wake()
 
     def is_active(self, loss: Loss) -> bool:
         return self.holds.is_active(loss)
 
-    def background(self, protocol: Work) -> None:
-        if self.closing or self.forgotten:
+    def background(self, protocol: ProtocolCoroutine) -> None:
+        if self.closing or self.inherited:
             protocol.close()
         else:
-            self.keeper.post(protocol)
+            self.background_thread.post(protocol)
 
-    def at_close(self, protocol: Callable[[], Work], key: object = None) -> None:
+    def at_close(self, protocol: Callable[[], ProtocolCoroutine], key: object = None) -> None:
         """Run ``protocol`` when the client closes, unless `discard` gets ``key`` before."""
         self._close_hooks[object() if key is None else key] = protocol
 
-    def discard(self, key: object, protocol: Callable[[], Work]) -> None:
+    def discard(self, key: object, protocol: Callable[[], ProtocolCoroutine]) -> None:
         """Drive ``protocol`` in the background now, instead of the close hook ``key``.
 
         Safe in finalizers, and while the client closes.
         """
         # First: a client that closes in between then does both, and never neither.
-        if not self.forgotten:
-            self.keeper.post(protocol)
+        if not self.inherited:
+            self.background_thread.post(protocol)
         self._close_hooks.pop(key, None)
 
     def on_long_wait(self, progress: WaitProgress) -> None:
         """Log a long wait and the holder, unless this was logged recently."""
         now = wait_clock()
-        if not self._notices.should_log(progress.subject.path, now):
+        if not self._wait_log_throttle.should_log(progress.subject.path, now):
             return
         owner = progress.owner()
-        if owner is not None and self.link.info is not None:
+        if owner is not None and self.zk_session.info is not None:
             self.background(log_owner(progress.text(now), owner))
         else:
-            log_wait(progress.text(now), self.link.info is not None, self.link.problem)
+            log_wait(progress.text(now), self.zk_session.info is not None, self.zk_session.problem)
 
     def guid(self) -> str:
         return self._guids.take()
@@ -387,22 +394,22 @@ class ClientRuntime:
             self.holds.mark_lost(loss, INTERRUPTED)
         session_id = self.lease.session_id
         if session_id is not None:
-            for orphan in leftovers:
-                self.background(delete_leftover(orphan, session_id))
+            for leftover in leftovers:
+                self.background(delete_leftover(leftover, session_id))
 
-    def _lapsed(self, lost: list[HeldNode]) -> None:
-        """Delete the znodes of holds that a lapsed lease ended, as the session may live on."""
+    def _on_lease_expired(self, lost: list[HeldNode]) -> None:
+        """Delete the znodes of holds that an expired lease ended, as the session may live on."""
         for held in lost:
             self.background(delete_leftover(LeftoverNode(held.path, True), held.session_id))
 
-    def background_failed(self, task: ProtocolRun, error: BaseException) -> None:
+    def background_failed(self, run: ProtocolRun, error: BaseException) -> None:
         """Clean up after a failed background protocol, and log an unexpected error."""
-        task.abandon_results(error)
-        if isinstance(error, Exception) and not isinstance(error, DistsyncError) and not task.abandoned:
+        run.abandon_results(error)
+        if isinstance(error, Exception) and not isinstance(error, DistsyncError) and not run.abandoned:
             logger.error("background work failed", exc_info=error)
-        elif isinstance(error, (AccessDeniedError, RequestError)) and not task.abandoned:
+        elif isinstance(error, (AccessDeniedError, RequestError)) and not run.abandoned:
             logger.warning("background work was refused by the server: %s", error)
 
 
-async def first_connection() -> None:
+async def wait_until_connected() -> None:
     await Connected()

@@ -84,14 +84,14 @@ def parse(text: bytes) -> Iterator[SessionHandover | None]:
 
 def close_session(handover: SessionHandover) -> None:
     """End the session, if a server answers and it has not ended."""
-    from distsync._client.transport.kazoo_client import Kazoo
+    from distsync._client.transport.kazoo_client import RawKazooClient
 
     address = _server_address(handover)
     if address is None:
         return
     hosts, auth = address
     attached = threading.Event()
-    kazoo = Kazoo(
+    kazoo = RawKazooClient(
         lambda host, port: None,
         lambda session_id, timeout_ms: attached.set(),
         hosts=hosts,

@@ -46,11 +46,11 @@ class SharedStateTable:
     def of(self, path: str, kind: str, factory: Callable[[], Any], user: Any = None) -> Any:
         """Return the state of ``path``, creating it with ``factory`` if there is none.
 
-        It stays at least as long as ``user``, whose attribute ``_entry`` refers to it; without a
+        It stays at least as long as ``user``, whose attribute ``_state_entry`` refers to it; without a
         user it stays forever. Raise NameInUseError if it belongs to an object of another kind.
         """
         entry = self._entries.get(path)
-        if entry is None or (user is not None and user._entry is not entry):
+        if entry is None or (user is not None and user._state_entry is not entry):
             entry = self._register(path, kind, factory, user)
         return entry.value
 
@@ -63,7 +63,7 @@ class SharedStateTable:
                 raise NameInUseError(path, entry.kind, kind)
             entry.users += 1
             if user is not None:
-                user._entry = entry
+                user._state_entry = entry
                 weakref.finalize(user, self._deleted_users.append, (entry, 1)).atexit = False
                 self._sweep()
         return entry

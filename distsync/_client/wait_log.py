@@ -48,7 +48,7 @@ class Loggable(Protocol):
     """An object whose calls may wait."""
 
     #: The state that the object shares with others; None if there is none yet.
-    _entry: Any
+    _state_entry: Any
 
     @property
     def name(self) -> str: ...

@@ -21,7 +21,7 @@ from distsync._client.contender_info import Contender
 from distsync._client.deadlines import read_timeout
 from distsync._client.naming import inference
 from distsync._client.naming.paths import check_path
-from distsync._pickle import at_home
+from distsync._pickle import stable_pickle_name
 from distsync._protocols.receipts import Receipts
 from distsync._protocols.retries import remove_tree
 from distsync.errors import DistsyncError, LockLostError, NotHeldError
@@ -90,7 +90,7 @@ class SharedObject:
         self._name, self._is_unnamed = resolved
         self._creator_pid, self._forks, self._was_pickled = os.getpid(), lifecycle.fork_count(), False
         self._finalizer: weakref.finalize[..., Any] | None = None
-        self._entry: Any = None
+        self._state_entry: Any = None
         if self._is_unnamed:
             lifecycle.register_before_fork(self)
 
@@ -129,7 +129,7 @@ class SharedObject:
 
         This is called before a fork and when the object is pickled.
         """
-        if self._is_unnamed and self._creator_pid == os.getpid() and self._entry is None:
+        if self._is_unnamed and self._creator_pid == os.getpid() and self._state_entry is None:
             with suppress(DistsyncError):
                 self.client.at_close(self.path, partial(remove_tree, self.path))
 
@@ -178,7 +178,7 @@ def forget_unnamed(client: Client, path: str, forks: int) -> None:
         client.discard(path, partial(remove_tree, path))
 
 
-@at_home
+@stable_pickle_name
 def shared_object(
     kind: type[Any],
     arguments: tuple[Any, ...],

@@ -177,7 +177,7 @@ class LockBase(Revocable):
 
         Sends no request, and does not start an unused client.
         """
-        if not self._is_used:
+        if not self._may_have_state:
             return "unlocked", 0
         return ("unlocked" if self._core.grant is None else "locked"), self._core.depth
 

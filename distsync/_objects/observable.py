@@ -31,12 +31,12 @@ class CachedRead:
         uses_default_client: Whether ``client`` is the default client, which another may replace.
     """
 
-    __slots__ = ("client", "core", "uses_default_client", "watched")
+    __slots__ = ("client", "runtime", "uses_default_client", "watched")
 
     def __init__(self, watched: WatchCache[Any], client: Client, uses_default_client: bool) -> None:
         self.watched, self.client, self.uses_default_client = watched, client, uses_default_client
         #: A client that was closed, or that is used in a forked child, has another runtime or none.
-        self.core = client._core
+        self.runtime = client._runtime
 
     def look(self) -> list[Any]:
         """Return a list of the state, or an empty one if a protocol must read it.
@@ -45,8 +45,8 @@ class CachedRead:
         copy is therefore at least as new as the watch, and current if the watch has not fired
         afterwards.
         """
-        client, core = self.client, self.core
-        if core is None or client._core is not core or core.closing:
+        client, runtime = self.client, self.runtime
+        if runtime is None or client._runtime is not runtime or runtime.closing:
             return []
         if self.uses_default_client and current.client is not client:
             return []

@@ -68,11 +68,11 @@ class Ownable(SharedObject):
     @on_lost.setter
     def on_lost(self, callback: Callable[[LockLostError], Any] | None) -> None:
         self._on_lost = callback
-        if self._is_used:
+        if self._may_have_state:
             self._register_loss_callback()
 
     @property
-    def _is_used(self) -> bool:
+    def _may_have_state(self) -> bool:
         """Whether there can be any state in this process. Starts no client."""
         return self.client.state not in ("connecting", "closed")
 
@@ -108,7 +108,7 @@ class Ownable(SharedObject):
             Costs no request, because the lease clock gives the answer. It is available even if no
             server can be reached.
         """
-        grant = self._grant() if self._is_used else None
+        grant = self._grant() if self._may_have_state else None
         return grant is not None and not grant.loss.fired and self.client.is_proven(grant.entry.session_id)
 
     @property

@@ -107,7 +107,7 @@ class Revocable(Ownable):
     @on_revoke.setter
     def on_revoke(self, callback: Callable[[Any], Any] | None) -> None:
         self._on_revoke = callback
-        if callback is not None and self._is_used:
+        if callback is not None and self._may_have_state:
             self._register_loss_callback()
 
     @property
@@ -130,7 +130,7 @@ class Revocable(Ownable):
 
     def _watched_grant(self) -> Grant | None:
         """Return the latest grant of this process, and start watching it for revocation."""
-        grant = self._grant() if self._is_used else None
+        grant = self._grant() if self._may_have_state else None
         if grant is not None and grant is not self._watched_for_revocation:
             self._watched_for_revocation = grant
             self.client.background(self._heed(grant))

@@ -13,7 +13,7 @@ from distsync._objects.base import current_owner, exit_context, parse_contenders
 from distsync._objects.locks import RLock
 from distsync._objects.revocation import Revocable
 from distsync._objects.validation import validate_timeout
-from distsync._pickle import at_home
+from distsync._pickle import stable_pickle_name
 from distsync._protocols import wait_queue
 from distsync._protocols.locks import revocation
 from distsync._protocols.locks.cache_revocation import QUERY_TIMEOUT_S, holders_and_waiters
@@ -405,8 +405,8 @@ class SharedReader(_LockView):
         return SharedReader, (self._writer,)
 
     def __repr__(self) -> str:
-        depth = self._core.depth(current_owner()) if self._is_used else 0
-        state = "locked" if self._is_used and self._core.shares else "unlocked"
+        depth = self._core.depth(current_owner()) if self._may_have_state else 0
+        state = "locked" if self._may_have_state and self._core.shares else "unlocked"
         return f"<{state} {type_name(self)} object name={self.name!r} count={depth} at {id(self):#x}>"
 
 
@@ -574,7 +574,7 @@ class SharedLock:
         return f"<{type_name(self)} object name={self.name!r} at {id(self):#x}>"
 
 
-@at_home
+@stable_pickle_name
 def shared_lock(kind: type[SharedLock], writer: SharedWriter) -> SharedLock:
     """Return the lock of this writer, in the process where its pickle arrived."""
     lock = kind.__new__(kind)

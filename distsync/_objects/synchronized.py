@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 import wrapt
 
-from distsync._pickle import at_home
+from distsync._pickle import stable_pickle_name
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -153,7 +153,7 @@ class _Bound(wrapt.BoundFunctionWrapper):  # type: ignore[type-arg]  # generic i
         return getattr, (owner, wrapped.__name__)
 
 
-@at_home
+@stable_pickle_name
 def synchronized_method(module: str, name: str) -> Any:
     """Return the method of ``module`` with this qualified name."""
     return attrgetter(name)(import_module(module))

@@ -46,9 +46,9 @@ def validate_timeout(timeout: Any, rule: TimeoutRule = "condition", blocking: bo
     """Return the maximum wait of a call.
 
     Args:
-        timeout: Seconds. None waits forever, but a lock refuses it. -1 makes a lock or call wait
-            forever. They and a queue refuse other negative numbers, and a condition then does not
-            wait.
+        timeout: Seconds. Other values depend on the rule: None waits forever, but is refused for a
+            lock; -1 waits forever for a lock or call, is refused for a queue, and does not wait for a
+            condition; other negative numbers are refused, but do not wait for a condition.
         rule: Whose rules ``timeout`` follows.
         blocking: Whether the call waits at all.
 

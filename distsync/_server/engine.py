@@ -109,7 +109,7 @@ class Engine:
         peer = self._core.peers.get(peer_id)
         return (0, False) if peer is None else (peer.session.id, peer.admitted)
 
-    def disconnect(self, peer_id: int, now_ms: int) -> list[Effect]:
+    def on_disconnect(self, peer_id: int, now_ms: int) -> list[Effect]:
         """Handle a closed connection. Its session stays open until its timeout."""
         self._core.remove_peer(peer_id)
         return []

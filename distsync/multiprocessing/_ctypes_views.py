@@ -11,7 +11,7 @@ import ctypes
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from distsync._pickle import at_home
+from distsync._pickle import stable_pickle_name
 from distsync._protocols.state.atomic_bytes import CellCore
 from distsync.errors import MismatchError, PayloadTooLargeError
 from distsync.multiprocessing._atomic_bytes import Cell
@@ -25,7 +25,7 @@ LIMIT_BYTES = 990_000
 COMPOSITE = (ctypes.Structure, ctypes.Union, ctypes.Array)
 
 
-@at_home
+@stable_pickle_name
 class CtypesBytes(Cell):
     """The bytes of a ctypes object.
 
@@ -306,7 +306,7 @@ def view_of(cell: CtypesBytes, steps: tuple[Any, ...], kind: Any) -> Any:
     return known.get(kind._type_, RawSequence)(cell, steps, kind)
 
 
-@at_home
+@stable_pickle_name
 def ctypes_object(cell: CtypesBytes) -> Any:
     """Return the view of a whole object.
 
@@ -319,7 +319,7 @@ def ctypes_object(cell: CtypesBytes) -> Any:
     return view_of(cell, (), cell.type)
 
 
-@at_home
+@stable_pickle_name
 def ctypes_part(cell: CtypesBytes, steps: tuple[Any, ...]) -> Any:
     """Return the view of a part of an object.
 

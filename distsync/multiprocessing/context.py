@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 # Not `from distsync.multiprocessing import process`, which waits for the package. Another thread may
 # be importing the package, and waiting for this module.
 import distsync.multiprocessing.process as process
-from distsync._pickle import at_home
+from distsync._pickle import stable_pickle_name
 
 if TYPE_CHECKING:
     from distsync._client.client import Client
@@ -473,7 +473,7 @@ def context_of(base: Any) -> DistsyncContext:
 default_context: DistsyncContext = context_of(_stdlib.context._default_context)
 
 
-@at_home
+@stable_pickle_name
 def current_context() -> DistsyncContext:
     """Return the context of the default start method.
 
@@ -483,7 +483,7 @@ def current_context() -> DistsyncContext:
     return default_context
 
 
-@at_home
+@stable_pickle_name
 def named_context(method: str) -> DistsyncContext:
     """Return the context of a start method.
 

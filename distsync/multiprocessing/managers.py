@@ -24,7 +24,7 @@ from distsync._client import lifecycle
 from distsync._client.naming import inference, paths
 from distsync._objects import base
 from distsync._objects.base import SharedObject
-from distsync._pickle import at_home
+from distsync._pickle import stable_pickle_name
 from distsync._protocols.retries import remove_tree
 from distsync.multiprocessing._manager_proxies import (
     ArrayProxy,
@@ -537,7 +537,7 @@ class SyncManager(SharedObject):
         return multiprocessing.Pool(*args, **keywords)
 
 
-@at_home
+@stable_pickle_name
 def manager(kind: type[SyncManager], path: str, origin: Any) -> SyncManager:
     """Return an unpickled manager. It creates objects, and deletes none when it shuts down.
 

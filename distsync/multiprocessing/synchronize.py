@@ -45,7 +45,7 @@ def _caller() -> str:
 
 def _owner(lock: _locks.LockBase) -> str:
     """Return the owner of a lock, as multiprocessing writes it."""
-    core = lock._core if lock._is_used else None
+    core = lock._core if lock._may_have_state else None
     if core is not None and core.grant is not None and not core.grant.loss.fired:
         return _caller() if core.owner is current_owner() else "SomeOtherThread"
     return {True: "SomeOtherProcess", False: "None"}.get(_asked(lock, lambda: lock._core.locked()), "unknown")

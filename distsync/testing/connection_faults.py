@@ -6,8 +6,8 @@ import socket
 import threading
 from collections.abc import Iterable
 
-from distsync._wire.codec import encode_connect, encode_request
 from distsync._wire.frames import framed
+from distsync._wire.message_codec import encode_connect, encode_request
 from distsync._wire.records import CloseSessionRequest, ConnectRequest
 from distsync.errors import UsageError
 from distsync.testing.faulty_proxy import Proxy

@@ -18,9 +18,9 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import NamedTuple
 
-from distsync._wire.codec import decode_connect_response
 from distsync._wire.codes import OpCode
 from distsync._wire.frames import FrameSplitter, framed
+from distsync._wire.message_codec import decode_connect_response
 from distsync._wire.records import ConnectResponse
 
 LOOPBACK = "127.0.0.1"

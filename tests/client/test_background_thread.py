@@ -1,4 +1,4 @@
-"""When the keeper has to be woken: its sleeps, without its thread."""
+"""When the background thread has to be woken: its sleeps, without its thread."""
 
 from __future__ import annotations
 
@@ -17,54 +17,54 @@ SESSION = 7
 
 
 @pytest.fixture
-def core() -> ClientRuntime:
+def runtime() -> ClientRuntime:
     """It was never started; its lease clock says that a session has just been proven."""
     made = ClientRuntime(
         read_settings(hosts="zk.invalid:2181"), "zk.invalid:2181", Access("/n", None, ()), lambda _: None
     )
     made.lease.begin(SESSION, 10.0, lease_clock())
-    made.link.info = SessionInfo(SESSION, 10_000)
+    made.zk_session.info = SessionInfo(SESSION, 10_000)
     return made
 
 
-def held(core: ClientRuntime) -> Callable[[], None]:
+def held(runtime: ClientRuntime) -> Callable[[], None]:
     """Lets go again."""
     loss = Loss()
-    core.hold(Hold("/n/mine", SESSION, loss))
-    return lambda: core.unhold(loss)
+    runtime.hold(Hold("/n/mine", SESSION, loss))
+    return lambda: runtime.unhold(loss)
 
 
-def pokes(core: ClientRuntime) -> int:
-    return core.keeper._mailbox.qsize()
+def pokes(runtime: ClientRuntime) -> int:
+    return runtime.background_thread._mailbox.qsize()
 
 
-def test_first_hold_wakes_it_and_the_next_ones_are_noticed_at_its_next_tick(core: ClientRuntime) -> None:
-    assert core.keeper._sleep_for() is None
+def test_first_hold_wakes_it_and_the_next_ones_are_noticed_at_its_next_tick(runtime: ClientRuntime) -> None:
+    assert runtime.background_thread._sleep_for() is None
     for _ in range(10):
-        held(core)()
-    assert pokes(core) == 1
-    assert core.keeper._sleep_for() == TICK_S
+        held(runtime)()
+    assert pokes(runtime) == 1
+    assert runtime.background_thread._sleep_for() == TICK_S
     for _ in range(10):
-        held(core)()
-    assert pokes(core) == 1
+        held(runtime)()
+    assert pokes(runtime) == 1
 
 
-def test_it_sleeps_on_when_nothing_was_held_for_a_tick(core: ClientRuntime) -> None:
-    held(core)()
-    assert core.keeper._sleep_for() == TICK_S
-    assert core.keeper._sleep_for() is None
-    held(core)()
-    assert pokes(core) == 1
+def test_it_sleeps_on_when_nothing_was_held_for_a_tick(runtime: ClientRuntime) -> None:
+    held(runtime)()
+    assert runtime.background_thread._sleep_for() == TICK_S
+    assert runtime.background_thread._sleep_for() is None
+    held(runtime)()
+    assert pokes(runtime) == 1
 
 
-def test_it_ticks_while_anything_is_held(core: ClientRuntime) -> None:
-    let_go = held(core)
-    assert all(core.keeper._sleep_for() == TICK_S for _ in range(3))
+def test_it_ticks_while_anything_is_held(runtime: ClientRuntime) -> None:
+    let_go = held(runtime)
+    assert all(runtime.background_thread._sleep_for() == TICK_S for _ in range(3))
     let_go()
 
 
 def test_background_thread_continues_if_the_connection_cannot_be_restored(
-    core: ClientRuntime, monkeypatch: pytest.MonkeyPatch
+    runtime: ClientRuntime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looks: list[None] = []
 
@@ -72,9 +72,9 @@ def test_background_thread_continues_if_the_connection_cannot_be_restored(
         looks.append(None)
         raise OSError("too many open files")
 
-    monkeypatch.setattr(core, "look_after_connection", look)
-    monkeypatch.setattr("distsync._client.background_thread.LOOK_AFTER_S", 0.0)
-    core.link.info = None
-    core.keeper._tick()
-    core.keeper._tick()
+    monkeypatch.setattr(runtime, "restore_connection", look)
+    monkeypatch.setattr("distsync._client.background_thread.CONNECTION_CHECK_INTERVAL_S", 0.0)
+    runtime.zk_session.info = None
+    runtime.background_thread._tick()
+    runtime.background_thread._tick()
     assert len(looks) == 2

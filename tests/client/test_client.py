@@ -262,7 +262,7 @@ def test_watches_fire_when_the_connection_breaks(proxied: Client, proxy: Proxy, 
 
 def test_answer_that_makes_no_sense_breaks_the_connection_and_no_more(proxied: Any, namespace: str) -> None:
     before = proxied.session_id
-    proxied._core.link._kazoo._pending.append((None, Unasked(), 1000))
+    proxied._runtime.zk_session._kazoo._pending.append((None, Unasked(), 1000))
     with pytest.raises(errors.DisconnectedError):
         proxied.run(ask(Exists(namespace)))
     assert proxied.run(ask(Exists(namespace))) is not None
@@ -280,7 +280,7 @@ def test_client_whose_connection_thread_ended_reconnects(proxied: Any, namespace
     loss = Loss()
     proxied.run(stand(namespace, loss))
     before = proxied.session_id
-    kazoo = proxied._core.link._kazoo
+    kazoo = proxied._runtime.zk_session._kazoo
     kazoo._stopped.set()
     kazoo._connection.shutdown_socket()
     eventually(lambda: proxied.run(ask(Connected())).session_id != before)
@@ -293,8 +293,8 @@ def test_client_whose_connection_thread_ended_gets_a_session_after_the_old_one_i
 ) -> None:
     before = proxied.run(ask(Connected())).session_id
     proxied.run(ask(Create(f"{namespace}/ephemeral", ephemeral=True)))
-    core: Any = proxied._core
-    core.link._kazoo.end(PATIENCE, flush=False)
+    runtime: Any = proxied._runtime
+    runtime.zk_session._kazoo.end(PATIENCE, flush=False)
     after = proxied.run(ask(Connected()), timeout=PATIENCE).session_id
     assert after != before
     assert f"{namespace}/ephemeral" not in observer.tree(namespace)
@@ -322,7 +322,7 @@ def test_session_that_is_swapped_without_a_word_counts_as_ended(proxied: Any, pr
     before = proxied.session_id
     proxy.refuse()
     eventually(lambda: proxied.state == "suspended")
-    proxied._core.link._kazoo._reset_session()
+    proxied._runtime.zk_session._kazoo._reset_session()
     proxy.heal()
     assert proxied.run(Unwatched(loss)()) != before
     assert loss.reason == "session expired"
@@ -343,11 +343,11 @@ class Unwatched:
 def test_request_bound_to_an_ended_session_fails(
     proxied: Client, proxy: Proxy, namespace: str, server: ServerProcess, in_thread: Callable[..., Any]
 ) -> None:
-    identity = proxied._core.link._kazoo.client_id  # type: ignore[union-attr]
+    identity = proxied._runtime.zk_session._kazoo.client_id  # type: ignore[union-attr]
     proxy.refuse()
     eventually(lambda: proxied.state == "suspended")
     call = in_thread(proxied.run, ask(Create(f"{namespace}/late", ephemeral=True)))
-    eventually(lambda: proxied._core.link._waiting)  # type: ignore[union-attr]
+    eventually(lambda: proxied._runtime.zk_session._unsent)  # type: ignore[union-attr]
     expire((server.hosts, identity))
     proxy.heal()
     with pytest.raises(errors.SessionLostError):
@@ -409,7 +409,7 @@ def test_own_znode_deleted_after_a_reconnect_is_a_loss(
 ) -> None:
     loss = Loss()
     path = proxied.run(stand(namespace, loss))
-    eventually(lambda: all(held.guarded for held in proxied._core.holds.standing()))  # type: ignore[union-attr]
+    eventually(lambda: all(held.guarded for held in proxied._runtime.holds.active()))  # type: ignore[union-attr]
     proxy.cut()
     eventually(lambda: proxied.state == "connected")
     observer.kazoo.delete(path)
@@ -424,7 +424,7 @@ def test_callback_of_a_loss_is_called_once_in_the_thread_of_callbacks(near: Clie
     loss, calls = Loss(), []
     near.on_loss(loss, lambda: calls.append(threading.current_thread().name))
     path = near.run(stand(namespace, loss))
-    near._core.holds.lose_all("a test")  # type: ignore[union-attr]
+    near._runtime.holds.lose_all("a test")  # type: ignore[union-attr]
     loss.fire()
     eventually(lambda: calls)
     near.run(ask(Delete(path)))
@@ -547,21 +547,21 @@ def test_discarded_local_state_is_deleted_with_its_znodes(near: Client, namespac
 def test_finalizer_that_uses_a_client_while_it_starts_starts_no_second_one(
     make_client: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The garbage collector runs where it likes: here while the core is made."""
+    """The garbage collector runs where it likes: here while the runtime is made."""
     client, made = make_client(), []
 
     def collected(*args: Any) -> Any:
-        core = core_of(*args)
-        made.append(core)
+        runtime = runtime_of(*args)
+        made.append(runtime)
         if len(made) == 1:
             client.local("a finalizer's", object)
-        return core
+        return runtime
 
-    core_of = client_module.ClientRuntime
+    runtime_of = client_module.ClientRuntime
     monkeypatch.setattr(client_module, "ClientRuntime", collected)
     assert client.run(ask(Exists("/"))) is not None
-    assert client._core is made[-1]
-    assert [core.keeper.thread.ident is not None for core in made] == [False, True]
+    assert client._runtime is made[-1]
+    assert [runtime.background_thread.thread.ident is not None for runtime in made] == [False, True]
 
 
 @pytest.mark.slow

@@ -43,7 +43,7 @@ def closed_in_time(client: Client) -> bool:
 
 def test_close_wakes_waiters(near: Client, in_thread: Callable[..., Any]) -> None:
     waiting = [in_thread(near.run, ask(Wait(Signal()))) for _ in range(3)]
-    eventually(lambda: near._core is not None and len(near._core._calls) == 3)
+    eventually(lambda: near._runtime is not None and len(near._runtime._calls) == 3)
     assert closed_in_time(near)
     for one in waiting:
         with pytest.raises(ClientClosedError):
@@ -80,7 +80,7 @@ def test_close_finishes_running_background_work(
     near: Client, namespace: str, observer: Observer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Within its time, which here is enough for a slow server."""
-    monkeypatch.setattr(runtime, "CLOSE_KEEPER_S", PATIENCE)
+    monkeypatch.setattr(runtime, "CLOSE_BACKGROUND_S", PATIENCE)
 
     async def later() -> None:
         for number in range(20):
@@ -127,7 +127,7 @@ def test_close_is_bounded_when_the_server_is_gone(
     proxied: Client, proxy: Proxy, fault: str, in_thread: Callable[..., Any]
 ) -> None:
     waiting = in_thread(proxied.run, ask(Wait(Signal())))
-    eventually(lambda: proxied._core is not None and len(proxied._core._calls) == 1)
+    eventually(lambda: proxied._runtime is not None and len(proxied._runtime._calls) == 1)
     getattr(proxy, fault)()
     if fault == "refuse":
         eventually(lambda: proxied.state == "suspended")
@@ -173,8 +173,8 @@ def test_close_that_was_interrupted_is_done_by_the_next_one(
 ) -> None:
     """At each place of it, of which there are more where a machine is slow, for it polls. ``near`` has made the
     namespace."""
-    monkeypatch.setattr(runtime, "CLOSE_KEEPER_S", PATIENCE)
-    monkeypatch.setattr(runtime, "CLOSE_LINK_S", PATIENCE)
+    monkeypatch.setattr(runtime, "CLOSE_BACKGROUND_S", PATIENCE)
+    monkeypatch.setattr(runtime, "CLOSE_SESSION_S", PATIENCE)
     gc.collect()  # no finalizer of an earlier test's is interrupted
     where: str | None = "the start"
     which = 0
@@ -184,13 +184,13 @@ def test_close_that_was_interrupted_is_done_by_the_next_one(
         waiting = in_thread(client.run, ask(Wait(Signal())))
         eventually(lambda client=client: waiting_calls(client) == 1)
         client.at_close("/farewell", partial(noted, farewells, path))
-        parts, which = client._core, which + 1
+        parts, which = client._runtime, which + 1
         where = Strike(which).during(client.close)
         client.close()
         assert parts is not None
         assert not observer.kazoo.exists(path), f"its session lives after an interrupt at {where}"
-        assert not parts.keeper.thread.is_alive()
-        assert (client._core, client.state, farewells) == (None, "closed", [path])
+        assert not parts.background_thread.thread.is_alive()
+        assert (client._runtime, client.state, farewells) == (None, "closed", [path])
         with pytest.raises(ClientClosedError):
             waiting.result()
     assert which > 40, which

@@ -22,25 +22,25 @@ from distsync._client.connection_state import ConnectionState
 from distsync._client.lease.holds import HoldTable
 from distsync._client.lease.lease_clock import LeaseClock
 from distsync._client.settings import Settings
-from distsync._client.transport.kazoo_client import Handler, Kazoo, kazoo_options
+from distsync._client.transport.kazoo_client import Handler, RawKazooClient, kazoo_options
 from distsync._client.transport.kazoo_requests import Translator
 from distsync._client.transport.session import ZooKeeperSession
 
 
 @pytest.fixture
-def link() -> ZooKeeperSession:
+def zk_session() -> ZooKeeperSession:
     lease = LeaseClock()
     options = kazoo_options(Settings())
     return ZooKeeperSession(options, Translator(Access()), lease, HoldTable(lease, lambda lost: None), lambda: None)
 
 
 @contextmanager
-def closed_within(link: ZooKeeperSession, kind: type[Any], method: str) -> Iterator[None]:
-    """Another thread begins to close the link right before this method does its work, and right after it."""
+def closed_within(zk_session: ZooKeeperSession, kind: type[Any], method: str) -> Iterator[None]:
+    """Another thread begins to close the session right before this method does its work, and right after it."""
     method_itself, closing = getattr(kind, method), []
 
     def close() -> None:
-        closing.append(Running(link.close, 0.5))
+        closing.append(Running(zk_session.close, 0.5))
         closing[-1].join(4 * UNIT)
 
     def meanwhile(*args: Any, **options: Any) -> Any:
@@ -56,16 +56,16 @@ def closed_within(link: ZooKeeperSession, kind: type[Any], method: str) -> Itera
     results(closing)
 
 
-@pytest.mark.parametrize(("kind", "method"), [(Kazoo, "start_async"), (Handler, "spawn")])
+@pytest.mark.parametrize(("kind", "method"), [(RawKazooClient, "start_async"), (Handler, "spawn")])
 def test_link_that_is_closed_while_it_starts_keeps_no_thread(
-    link: ZooKeeperSession, server: ServerProcess, kind: type[Any], method: str
+    zk_session: ZooKeeperSession, server: ServerProcess, kind: type[Any], method: str
 ) -> None:
     earlier = frozenset(threading.enumerate())
-    with closed_within(link, kind, method):
-        link.start(server.hosts, ())
+    with closed_within(zk_session, kind, method):
+        zk_session.start(server.hosts, ())
     remains = nothing_more(lambda: [place_of(one) for one in frozenset(threading.enumerate()) - earlier])
     assert not remains, "threads remain: " + "; ".join(remains)
-    assert link.state is ConnectionState.CLOSED
+    assert zk_session.state is ConnectionState.CLOSED
 
 
 @pytest.mark.slow_on("zookeeper")
@@ -88,7 +88,7 @@ async def nothing() -> None:
     pass
 
 
-@pytest.mark.parametrize("which", [1, 2, 3], ids=["keeper", "connection", "callbacks"])
+@pytest.mark.parametrize("which", [1, 2, 3], ids=["background", "connection", "callbacks"])
 def test_client_that_got_no_thread_at_its_first_use_gets_it_at_the_next_one(
     make_client: Callable[..., Client], which: int
 ) -> None:

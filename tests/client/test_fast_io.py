@@ -135,7 +135,7 @@ def test_answer_of_which_the_rest_never_comes_ends_the_connection(relayed: Any, 
 def test_answer_of_a_negative_length_ends_the_connection_and_no_more(
     relayed: Any, relay: Relay, namespace: str
 ) -> None:
-    connection = relayed._core.link._kazoo._connection
+    connection = relayed._runtime.zk_session._kazoo._connection
     if not isinstance(connection, FastKazooConnection):
         pytest.skip("kazoo reads it in its own way")
     connection._input += b"\xff\xff\xff\xff"
@@ -177,7 +177,9 @@ def fill(client: Any, namespace: str, in_thread: Callable[..., Any]) -> Any:
     """So many requests that the socket has no room for all of them."""
     writes = [Create(f"{namespace}/{n}", LARGE) for n in range(30)]
     filling = in_thread(client.run, ask(Pipeline(*writes)))
-    eventually(lambda: len(client._core.link._kazoo._pending) + len(client._core.link._kazoo._queue) >= 20)
+    eventually(
+        lambda: len(client._runtime.zk_session._kazoo._pending) + len(client._runtime.zk_session._kazoo._queue) >= 20
+    )
     return filling
 
 
@@ -244,10 +246,10 @@ def test_answer_that_came_while_nobody_could_look_is_not_too_late(
     client.run(ask(GetData(namespace, watch)))
     asked(client, SetData(namespace))
     assert stopped.wait(PATIENCE)
-    answered = client._core.link.submit((Exists(namespace),), lambda: None)
-    wire = client._core.link._kazoo._connection
+    answered = client._runtime.zk_session.submit((Exists(namespace),), lambda: None)
+    wire = client._runtime.zk_session._kazoo._connection
     eventually(lambda: select.select([wire._socket], [], [], 0)[0])
-    monkeypatch.setattr(fast_io, "monotonic", lambda: time.monotonic() + wire._patience)
+    monkeypatch.setattr(fast_io, "monotonic", lambda: time.monotonic() + wire._reply_timeout)
     goes_on.set()
     eventually(lambda: answered.outcomes is not None)
     assert answered.outcomes[0].error is None
@@ -290,7 +292,7 @@ def test_session_that_ends_with_pending_requests_fails_them_and_is_followed_by_a
     proxied: Any, proxy: Proxy, namespace: str, server: Any, in_thread: Callable[..., Any]
 ) -> None:
     before = proxied.session_id
-    identity = proxied._core.link._kazoo.client_id
+    identity = proxied._runtime.zk_session._kazoo.client_id
     proxy.refuse()
     waiting = in_thread(proxied.run, ask(Pipeline(*[Exists(namespace)] * 5)))
     expire((server.hosts, identity))
@@ -307,14 +309,14 @@ def test_interrupt_in_any_line_of_sending_breaks_no_connection_and_mixes_no_answ
 ) -> None:
     client = make_client(hosts=proxy.hosts)
     client.run(ask(Create(namespace, b"here")))
-    wire = client._core.link._kazoo._connection
+    wire = client._runtime.zk_session._kazoo._connection
     numbers = iter(range(10_000))
 
     def send() -> None:
         asked(client, GetData(namespace), Exists(f"{namespace}/{next(numbers)}"))
 
     def check(where: str) -> None:
-        client._core.unlock()
+        client._runtime.unlock()
         node, missing, refused = client.run(
             ask(Pipeline(GetData(namespace), Exists(f"{namespace}/no"), GetData(f"{namespace}/no")))
         )
@@ -330,7 +332,7 @@ def test_interrupt_in_any_line_of_sending_breaks_no_connection_and_mixes_no_answ
 
 def asked(client: Any, *requests: Any) -> None:
     """They are under way; nobody waits for them."""
-    client._core.link.submit(requests, lambda: None)
+    client._runtime.zk_session.submit(requests, lambda: None)
 
 
 # ---- which wire

@@ -75,14 +75,14 @@ def test_what_is_asked_while_the_connection_breaks_comes_after_the_sync(
     """kazoo tells of each lost answer before it says that the connection is gone, and keeps what is asked then."""
     client, listener = listening()
     client.run(ensure(namespace))
-    link = client._core.link  # type: ignore[union-attr]
-    notify = link._kazoo._notify_pending  # type: ignore[union-attr]
+    zk_session = client._runtime.zk_session  # type: ignore[union-attr]
+    notify = zk_session._kazoo._notify_pending  # type: ignore[union-attr]
 
     def notify_and_ask(state: str) -> None:
         notify(state)
-        link.submit((Exists(namespace),), lambda: None)
+        zk_session.submit((Exists(namespace),), lambda: None)
 
-    link._kazoo._notify_pending = notify_and_ask  # type: ignore[union-attr]
+    zk_session._kazoo._notify_pending = notify_and_ask  # type: ignore[union-attr]
     proxy.cut()
     eventually(lambda: client.state == "connected" and proxy.connections > 1)
     client.run(read(Exists(namespace)))

@@ -80,9 +80,9 @@ def test_child_that_exits_ends_neither_session_nor_connection_of_its_parent(
 
 def test_child_of_a_process_whose_locks_are_all_taken_does_not_hang(near: Client) -> None:
     """As if other threads had been in the midst of everything at the moment of the fork."""
-    core: Any = near._core
-    assert core is not None
-    locks = [core.mutex, core.link.lock, core.dispatcher._starting, near._starting]
+    runtime: Any = near._runtime
+    assert runtime is not None
+    locks = [runtime.mutex, runtime.zk_session.lock, runtime.dispatcher._start_lock, near._start_lock]
     taken, go_on = threading.Event(), threading.Event()
 
     def take() -> None:

@@ -240,7 +240,7 @@ for call in (lock.acquire, items.get):
     eventually(lambda: waiting_calls(ours.client) == 1)
     {end}
     print(calling.get())
-    eventually(lambda: not ours.client._core._calls)
+    eventually(lambda: not ours.client._runtime._calls)
 items.put("an item")
 print(items.get(), len(lock.waiters()), lock.acquire(timeout=0))
 """

@@ -162,7 +162,7 @@ def _acl(client: Client, path: str) -> Any:
 def _kazoo(client: Client) -> Any:
     """Its connection, which is who it is."""
     client.sync("/")
-    return client._core.link._kazoo  # type: ignore[union-attr]
+    return client._runtime.zk_session._kazoo  # type: ignore[union-attr]
 
 
 @needs_openssl
@@ -241,7 +241,7 @@ def test_server_that_wants_to_know_who_it_is_says_so_at_once(strict: ServerProce
 def test_sasl_password_appears_nowhere(sasl: ServerProcess, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(1), caplog.at_level(1, "distsync"):
         with Client(sasl.hosts, auth="sasl:alice:a-secret") as mine, Lock(name="told", client=mine):
-            told = [repr(mine), repr(mine.settings), repr(mine._core), *map(repr, _tree(mine, mine.namespace))]
+            told = [repr(mine), repr(mine.settings), repr(mine._runtime), *map(repr, _tree(mine, mine.namespace))]
             told += [repr(_kazoo(mine).get(path)[0]) for path in _tree(mine, mine.namespace)]
         with pytest.raises(ConfigurationError) as refusal:
             uses(Client(sasl.hosts, auth="sasl:alice:b-secret"))

@@ -72,9 +72,9 @@ def test_interrupted_calls_leave_nothing_and_the_client_works(near: Client, name
         with interrupts(chance.uniform(0.0002, 0.006), again):
             near.run(hold_a_while(namespace))
     eventually(lambda: not near.run(ask(Children(namespace))).names)
-    core: Any = near._core
-    assert not core._calls
-    assert len(core.holds) == 0
+    runtime: Any = near._runtime
+    assert not runtime._calls
+    assert len(runtime.holds) == 0
 
 
 def test_interrupted_calls_leave_nothing_while_other_threads_call(

@@ -103,17 +103,17 @@ def test_last_reported_state_is_current_even_if_two_threads_report_at_once(
 ) -> None:
     seen = states(near)
     near.sync()
-    assert near._core is not None
-    link, keeper = near._core.link, near._core.keeper
+    assert near._runtime is not None
+    zk_session, background_thread = near._runtime.zk_session, near._runtime.background_thread
 
     def connected_meanwhile() -> None:
         monkeypatch.undo()
-        link.state = ConnectionState.CONNECTED
-        link._notify_state()
+        zk_session.state = ConnectionState.CONNECTED
+        zk_session._notify_state()
 
-    monkeypatch.setattr(keeper, "wake", connected_meanwhile)
-    link.state = ConnectionState.LOST
-    link._notify_state()
+    monkeypatch.setattr(background_thread, "wake", connected_meanwhile)
+    zk_session.state = ConnectionState.LOST
+    zk_session._notify_state()
     all_is_told = threading.Event()
     near.call_back(all_is_told.set)
     assert all_is_told.wait(PATIENCE)
@@ -126,20 +126,20 @@ def test_waiter_for_a_change_is_woken_even_if_two_threads_report_at_once(
     near: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     near.sync()
-    assert near._core is not None
-    link, waits_for, telling = near._core.link, list[Signal](), list[Running]()
+    assert near._runtime is not None
+    zk_session, waits_for, telling = near._runtime.zk_session, list[Signal](), list[Running]()
 
     def signal() -> Signal:
         monkeypatch.undo()
-        telling.append(Running(link._notify_state))
+        telling.append(Running(zk_session._notify_state))
         telling[0].join(4 * UNIT)
-        waits_for.append(link.changes)
+        waits_for.append(zk_session.changes)
         return Signal()
 
     monkeypatch.setattr("distsync._client.transport.session.Signal", signal)
-    link._notify_state()
+    zk_session._notify_state()
     telling[0].result()
-    link._notify_state()
+    zk_session._notify_state()
     assert waits_for[0].fired
 
 

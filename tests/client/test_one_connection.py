@@ -100,7 +100,7 @@ def test_client_above_the_connection_limit_gets_an_error_and_connects_when_there
         ):
             Lock(name="other", client=late).acquire()
         acquiring = Running(Lock(name="l", client=waits).acquire)
-        eventually(lambda: waits._core is not None and "maxClientCnxns" in waits._core.link.problem)
+        eventually(lambda: waits._runtime is not None and "maxClientCnxns" in waits._runtime.zk_session.problem)
         assert lock.held
         first.close()
         assert acquiring.result(6 * PATIENCE)

@@ -13,7 +13,7 @@ from helpers.sample_protocols import ask
 from helpers.timing import PATIENCE, eventually
 
 from distsync._client.lease.lease_clock import NEVER
-from distsync._client.transport.fast_io import FastWire
+from distsync._client.transport.fast_io import FastIO
 from distsync._client.transport.kazoo_client import FastKazooConnection
 from distsync._protocols.retries import read
 from distsync._protocols.steps import Create, Exists, GetData, Pipeline, SetData, Wait, WakeReason, Watch
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:R
 
 
 def wire_of(client: Any) -> FastKazooConnection:
-    found = client._core.link._kazoo._connection
+    found = client._runtime.zk_session._kazoo._connection
     assert isinstance(found, FastKazooConnection)
     return found
 
@@ -105,9 +105,9 @@ def test_ping_whose_answer_a_caller_has_read_is_answered(
         relay.in_turn = threading.Lock()
         with relay.in_turn:
             with wire.lock:
-                super(FastWire, wire)._send_ping(PATIENCE)
+                super(FastIO, wire)._send_ping(PATIENCE)
             asking = in_thread(client.run, ask(GetData(namespace)))
-            eventually(lambda: bool(client._core.link._kazoo._pending))
+            eventually(lambda: bool(client._runtime.zk_session._kazoo._pending))
         assert asking.result().data == b""
         eventually(lambda: not wire.ping_outstanding.is_set())
     assert relay.connections == 1
@@ -140,7 +140,7 @@ def test_lease_that_ran_out_before_its_caller_reads_is_reported(near: Any, names
         lock.acquire()
         for _ in range(5):
             near.run(ask(GetData(namespace)))
-        near._core.link._lease.proven_at = NEVER
+        near._runtime.zk_session._lease.proven_at = NEVER
         near.run(ask(SetData(namespace, b"%d" % n)))
         assert not lock.held
         with pytest.raises(LockLostError):
@@ -151,11 +151,11 @@ def test_caller_during_close_gets_no_error_about_sockets(near: Any, namespace: s
     wire = wire_of(near)
     near.run(ask(GetData(namespace)))
     near.close()
-    wire._is_away = True
+    wire._is_deferring = True
     wire._input += b"half"
-    wire.listen()
+    wire.stop_deferring()
     wire.stop_reading()
-    wire.read_for([], 0.0)
+    wire.read_replies([], 0.0)
 
 
 @pytest.mark.slow_on("zookeeper")
@@ -180,7 +180,7 @@ def test_interrupt_in_any_line_of_a_call_breaks_no_connection_and_mixes_no_answe
             assert node.data == b"here", where
             assert missing is None, where
             assert isinstance(refused, NoNodeError), where
-        assert not wire.reader._is_owned(), where  # type: ignore[attr-defined]
+        assert not wire.reader_lock._is_owned(), where  # type: ignore[attr-defined]
 
     call()
     assert strikes(call, check) > 100

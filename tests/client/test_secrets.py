@@ -42,8 +42,8 @@ def careful(make_client: MakeClient, observer: Observer, proxy: Proxy) -> Iterat
 
 
 def session_password(client: Client) -> bytes:
-    assert client._core is not None
-    password = (client._core.link.client_id or (0, b""))[1]
+    assert client._runtime is not None
+    password = (client._runtime.zk_session.client_id or (0, b""))[1]
     assert any(password)
     return password
 
@@ -90,7 +90,7 @@ def test_no_secret_appears_in_any_output(
         repr(careful.settings),
         repr(careful.codec),
         repr(careful.statistics()),
-        repr(careful._core),
+        repr(careful._runtime),
     ]
     told += [record.getMessage() + str(record.args) + (record.exc_text or "") for record in talkative.records]
     told.append(server.output())

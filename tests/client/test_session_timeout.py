@@ -63,9 +63,9 @@ def test_client_shows_what_the_server_has_granted(make_client: MakeClient, asked
     granted = client.session_timeout
     assert granted is not None
     assert min(max(asked, 1.0), 10.0) <= granted <= max(min(asked, 60.0), 1.0)
-    assert client._core is not None
-    assert client._core.lease.timeout == granted
-    assert client._core.lease.valid_until - client._core.lease.proven_at < granted
+    assert client._runtime is not None
+    assert client._runtime.lease.timeout == granted
+    assert client._runtime.lease.valid_until - client._runtime.lease.proven_at < granted
 
 
 @pytest.mark.slow

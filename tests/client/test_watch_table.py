@@ -97,8 +97,8 @@ def test_many_timed_waits_leave_one_watch_on_the_server(near: Client, namespace:
     for _ in range(WAITS):
         assert near.run(wait()) is WakeReason.LIMIT
     assert int(server.figures()["zk_watch_count"]) == before + 1
-    assert near._core is not None
-    assert len(near._core.link.watches) == 0
+    assert near._runtime is not None
+    assert len(near._runtime.zk_session.watches) == 0
 
 
 def test_change_wakes_all_waiters_in_all_threads(
@@ -110,7 +110,7 @@ def test_change_wakes_all_waiters_in_all_threads(
         return await Wait(watch)
 
     waiting = [in_thread(near.run, wait()) for _ in range(5)]
-    assert near._core is not None
+    assert near._runtime is not None
     eventually(lambda: waiting_calls(near) == 5)
     observer.kazoo.create(f"{namespace}/new")
     assert [one.result() for one in waiting] == [WakeReason.SIGNAL] * 5

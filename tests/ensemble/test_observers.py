@@ -20,7 +20,7 @@ from helpers.worker_processes import Running, results
 from distsync import Role
 from distsync._client.client import Client
 from distsync._wire import records as r
-from distsync._wire.codec import encode_request
+from distsync._wire.message_codec import encode_request
 from distsync.errors import UnreachableError
 from distsync.queue import Empty, Queue
 from distsync.recipes import Config, Counter, Election

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from distsync._wire import records as r
-from distsync._wire.codec import encode_connect
 from distsync._wire.frames import framed
+from distsync._wire.message_codec import encode_connect
 from helpers.frame_client import LOOPBACK
 from helpers.servers import JARS, EmbeddedProcess, ZooKeeperProcess, keeping, need_zookeeper
 from helpers.timing import PATIENCE

@@ -99,7 +99,7 @@ class Client:
         return self.err(r.AuthRequest(0, "digest", credentials))
 
     def disconnect(self) -> None:
-        self.bench.note(self.bench.engine.disconnect(self.peer, self.bench.now_ms))
+        self.bench.note(self.bench.engine.on_disconnect(self.peer, self.bench.now_ms))
 
     def again(self, **change: Any) -> Client:
         """A new connection that asks for this one's session."""

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from distsync._wire import records as r
-from distsync._wire.codec import (
+from distsync._wire.frames import framed
+from distsync._wire.message_codec import (
     decode_connect_response,
     decode_reply,
     encode_connect,
     encode_request,
 )
-from distsync._wire.frames import framed
 from helpers.timing import PATIENCE
 
 LOOPBACK = "127.0.0.1"

@@ -7,8 +7,14 @@ from contextlib import suppress
 from typing import Any
 
 from distsync._wire import records as r
-from distsync._wire.codec import decode_connect_response, decode_event, decode_reply, encode_connect, encode_request
 from distsync._wire.codes import PING_XID, SYNC_CONNECTED, ErrorCode
+from distsync._wire.message_codec import (
+    decode_connect_response,
+    decode_event,
+    decode_reply,
+    encode_connect,
+    encode_request,
+)
 from helpers.frame_client import HELLO, Link
 
 BODIES: dict[type, type[r.Body]] = {

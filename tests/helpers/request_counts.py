@@ -54,5 +54,5 @@ def settle(clients: list[Client]) -> None:
 
 def is_at_rest(client: Client) -> bool:
     """Whether it does something in the background, and all of that waits."""
-    tasks = tuple(client._core.keeper._tasks) if client._core else ()
+    tasks = tuple(client._runtime.background_thread._runs) if client._runtime else ()
     return bool(tasks) and all(isinstance(task._pending, AwaitSignal) for task in tasks)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from distsync._wire import records as r
-from distsync._wire.codec import encode_connect, encode_request
 from distsync._wire.frames import framed
+from distsync._wire.message_codec import encode_connect, encode_request
 
 MIXED = r.MultiRequest(
     (r.CreateRequest("/fuzz-m", b"", flags=1), r.CheckVersionRequest("/", -1), r.DeleteRequest("/no", -1))

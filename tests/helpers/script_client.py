@@ -8,8 +8,8 @@ from contextlib import suppress
 from typing import Any
 
 from distsync._wire import records as r
-from distsync._wire.codec import decode_event, decode_reply, encode_request
 from distsync._wire.codes import AUTH_XID, EVENT_XID, PING_XID
+from distsync._wire.message_codec import decode_event, decode_reply, encode_request
 from helpers.frame_client import Link
 from helpers.raw_client import BODIES
 from helpers.timing import PATIENCE

@@ -10,8 +10,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from distsync._wire import records as r
-from distsync._wire.codec import decode_event, encode_request
 from distsync._wire.codes import EVENT_XID, PING_XID, ErrorCode
+from distsync._wire.message_codec import decode_event, encode_request
 from helpers.frame_client import Link, linked
 from helpers.servers import ServerProcess
 

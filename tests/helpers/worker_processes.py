@@ -16,8 +16,8 @@ from typing import Any
 from distsync._client import default_client as default
 from distsync._client.client import Client
 from distsync._client.driver.pending_steps import AwaitSignal
-from distsync._wire.codec import encode_connect, encode_request
 from distsync._wire.frames import framed
+from distsync._wire.message_codec import encode_connect, encode_request
 from distsync._wire.records import CloseSessionRequest, ConnectRequest
 from distsync.testing.connection_faults import say
 from helpers.timing import PATIENCE
@@ -55,13 +55,13 @@ def results(running: Iterable[Running], timeout: float = PATIENCE) -> list[Any]:
 
 def waiting_calls(client: Client) -> int:
     """How many calls of this client have looked, and wait for a change."""
-    calls = () if client._core is None else tuple(client._core._calls)
+    calls = () if client._runtime is None else tuple(client._runtime._calls)
     return sum(isinstance(task._pending, AwaitSignal) for task in calls)
 
 
 def is_quiet(client: Client) -> bool:
     """Whether it does nothing in the background, nor is about to."""
-    if client._core is None:
+    if client._runtime is None:
         return True
     begun = threading.Event()
 
@@ -71,7 +71,7 @@ def is_quiet(client: Client) -> bool:
 
     client.background(pass_by())
     assert begun.wait(PATIENCE)
-    return not client._core.keeper._tasks
+    return not client._runtime.background_thread._runs
 
 
 class Peer:
@@ -161,7 +161,7 @@ def _leave() -> None:
 def credentials(client: Client | None = None) -> Credentials:
     """Return what another client needs to close the session of this process."""
     client = client or default.default_client()
-    kazoo = client._core.link._kazoo  # type: ignore[union-attr]
+    kazoo = client._runtime.zk_session._kazoo  # type: ignore[union-attr]
     return str(client.hosts), kazoo.client_id
 
 

@@ -391,7 +391,7 @@ def test_cancelled_or_timed_out_wait_leaves_no_znode_and_no_task(
 
     run(scenario())
     eventually(lambda: ephemerals(observer, namespace) == before)
-    assert not client._core._calls  # type: ignore[union-attr]
+    assert not client._runtime._calls  # type: ignore[union-attr]
     other.close()
 
 

@@ -222,7 +222,7 @@ def test_wait_with_a_lost_lock_raises_and_does_not_enqueue(condition: Condition,
 def test_condition_with_a_standard_library_lock_works_within_one_process(client: Client) -> None:
     condition = Condition(threading.Lock(), name="c")
     waiting = Running(remote.wait_in, condition)
-    eventually(lambda: not condition._explicit_lock.locked() and len(client._core.locals) > 0)  # type: ignore[union-attr]
+    eventually(lambda: not condition._explicit_lock.locked() and len(client._runtime.shared_states) > 0)  # type: ignore[union-attr]
 
     def notified() -> bool:
         with condition:

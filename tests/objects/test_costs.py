@@ -378,10 +378,10 @@ def test_held_lock_costs_1_sync_per_third_of_the_session_timeout_and_an_idle_cli
     lock = Lock(name="b", client=holder)
     with lock, counted(holder, idle) as cost:
         for beat in range(1, 4):
-            proven_at = holder._core.lease.proven_at  # type: ignore[union-attr]
+            proven_at = holder._runtime.lease.proven_at  # type: ignore[union-attr]
             eventually(lambda: holder.statistics().heartbeats == beat, limit=60 * UNIT)  # noqa: B023
-            eventually(lambda: holder._core.lease.proven_at > proven_at)  # type: ignore[union-attr]  # noqa: B023
-            since = holder._core.lease.proven_at - proven_at  # type: ignore[union-attr]
+            eventually(lambda: holder._runtime.lease.proven_at > proven_at)  # type: ignore[union-attr]  # noqa: B023
+            since = holder._runtime.lease.proven_at - proven_at  # type: ignore[union-attr]
             assert since >= 2.0 / 3
         assert lock.held
     assert cost == Cost()
@@ -399,11 +399,11 @@ def test_waiting_threads_of_one_process_share_one_watch(client: Client, other: C
         waiting = [Running(wait) for _ in range(10)]
         barrier.wait()
         eventually(lambda: len(lock.waiters()) == 1)
-        eventually(lambda: len(client._core.link.watches) == 1)  # type: ignore[union-attr]
+        eventually(lambda: len(client._runtime.zk_session.watches) == 1)  # type: ignore[union-attr]
         eventually(lambda: len(lock.waiters()) == 1)
-        assert len(client._core.link.watches) == 1  # type: ignore[union-attr]
+        assert len(client._runtime.zk_session.watches) == 1  # type: ignore[union-attr]
         assert not any(one.result() for one in waiting)
-        assert len(client._core.link.watches) == 0  # type: ignore[union-attr]
+        assert len(client._runtime.zk_session.watches) == 0  # type: ignore[union-attr]
 
 
 def test_put_many_costs_1_request_per_100_items_and_get_many_at_most_4(client: Client) -> None:

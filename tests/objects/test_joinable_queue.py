@@ -592,10 +592,10 @@ def test_delivery_whose_done_is_refused_stays_claimed(client: Client) -> None:
     queue = JoinableQueue[int](name="q")
     queue.put(1)
     delivery = queue.claim()
-    core = client._core
-    assert core is not None
+    runtime = client._runtime
+    assert runtime is not None
     refuse = pytest.MonkeyPatch()
-    refuse.setattr(core, "may_wait_here", lambda: False)
+    refuse.setattr(runtime, "may_wait_here", lambda: False)
     with pytest.raises(UsageError):
         delivery.done()
     refuse.undo()

@@ -492,12 +492,12 @@ def test_two_releases_before_a_waiter_wakes_admit_waiters_one_at_a_time(client: 
     lock.acquire()
     waiting = [Running(use) for _ in range(3)]
     eventually(lambda: len(lock._core.local_waiters) == 3)
-    client._core.mutex.acquire()  # type: ignore[union-attr]  # keeps waiters from waking between the two
+    client._runtime.mutex.acquire()  # type: ignore[union-attr]  # keeps waiters from waking between the two
     try:
         lock.release()
         lock.release()
     finally:
-        client._core.mutex.release()  # type: ignore[union-attr]
+        client._runtime.mutex.release()  # type: ignore[union-attr]
     eventually(lambda: len(inside) == 1)
     may_leave.append(1)
     results(waiting)

@@ -72,8 +72,8 @@ def cached_lock(kind: Any, client: Client) -> Any:
 
 def is_watched(lock: Any) -> bool:
     """Return whether the client would learn of a new contender."""
-    link = lock.client._core.link
-    return any(key[0] == "children" for key in link.watches._signals)
+    zk_session = lock.client._runtime.zk_session
+    return any(key[0] == "children" for key in zk_session.watches._signals)
 
 
 @KINDS
@@ -216,7 +216,7 @@ def test_cached_lock_is_not_reused_after_its_lease_has_expired(client: Client) -
     lock = cached_lock(Lock, client)
     with lock:
         before = lock.fencing_token
-    client._core.lease.proven_at = float("-inf")  # type: ignore[union-attr]
+    client._runtime.lease.proven_at = float("-inf")  # type: ignore[union-attr]
     with lock:
         assert lock.fencing_token > before
 
@@ -231,7 +231,7 @@ def test_locked_is_true_for_a_stale_cached_lock_that_another_client_holds(client
     with Lock(name="k", client=other):
         eventually(lambda: ours._core.cached is None)
         ours._core.cached, cached.cache = cached, CacheState(LONG, idle=True)
-        client._core.lease.proven_at = float("-inf")  # type: ignore[union-attr]
+        client._runtime.lease.proven_at = float("-inf")  # type: ignore[union-attr]
         assert ours.locked()
         ours._core.cached = None
 
@@ -522,7 +522,7 @@ def test_cached_reader_is_not_reused_after_its_lease_has_expired(client: Client)
     reader = cached_reader(client)
     with reader:
         before = reader.fencing_token
-    client._core.lease.proven_at = float("-inf")  # type: ignore[union-attr]
+    client._runtime.lease.proven_at = float("-inf")  # type: ignore[union-attr]
     with reader:
         assert reader.fencing_token > before
 
@@ -532,7 +532,7 @@ def test_forked_child_does_not_inherit_a_cached_reader(client: Client) -> None:
     read, write = os.pipe()
     pid = os.fork()
     if pid == 0:
-        os.write(write, b"cached" if reader.client._core is not None and reader._core.cached else b"not cached")
+        os.write(write, b"cached" if reader.client._runtime is not None and reader._core.cached else b"not cached")
         os._exit(0)
     os.waitpid(pid, 0)
     assert os.read(read, 100) == b"not cached"

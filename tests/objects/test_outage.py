@@ -465,7 +465,7 @@ def test_waits_continue_after_a_restart_of_the_server(own_server: ServerProcess,
     slots[0].acquire()
     waits = [locks[1].acquire, slots[1].acquire, flags[1].wait, boxes[1].get, gates[1].wait]
     waiting = [Running(wait) for wait in waits] + [Running(remote.wait_in, conditions[1])]
-    eventually(lambda: waiter._core is not None and len(waiter._core.link.watches) >= 7)
+    eventually(lambda: waiter._runtime is not None and len(waiter._runtime.zk_session.watches) >= 7)
     own_server.restart(kill=True)
     eventually(lambda: holder.state == waiter.state == "connected")
     assert all(one.is_alive() for one in waiting)

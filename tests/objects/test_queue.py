@@ -19,7 +19,7 @@ from distsync._client.client import Client
 from distsync._protocols.queues import acknowledgement, claim_layout, segments
 from distsync._protocols.queues import fifo as queue_protocol
 from distsync._protocols.steps import Wait
-from distsync._wire import codec
+from distsync._wire import message_codec
 from distsync._wire.codes import OpCode
 from distsync.errors import CorruptNodeError, OutcomeUnknownError, PayloadError, PayloadTooLargeError
 from distsync.queue import Empty, Full, Queue, ShutDown, SimpleQueue
@@ -51,7 +51,7 @@ def test_queue_works_with_a_server_that_has_no_multi_read(monkeypatch: pytest.Mo
     """As ZooKeeper before 3.6, which closes the connection on this request. It is sent only once."""
     states: list[str] = []
     with EmbeddedServer() as server, distsync.connect(server.hosts, default=False) as client:
-        monkeypatch.delitem(codec._REQUEST_READERS, OpCode.MULTI_READ)
+        monkeypatch.delitem(message_codec._REQUEST_READERS, OpCode.MULTI_READ)
         client.on_state(states.append)
         queue = Queue[int](name="q", client=client)
         queue.put_many(range(50))

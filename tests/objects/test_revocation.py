@@ -369,8 +369,8 @@ def test_holder_notices_a_request_after_a_reconnect(client: Client, make_client:
     asked: list[Any] = []
     lock.on_revoke = asked.append
     lock.acquire()
-    link = client._core.link  # type: ignore[union-attr]
-    link._kazoo._connection._socket.shutdown(2)
+    zk_session = client._runtime.zk_session  # type: ignore[union-attr]
+    zk_session._kazoo._connection._socket.shutdown(2)
     peer.do(lock.revoke)
     eventually(lambda: asked)
     lock.release()

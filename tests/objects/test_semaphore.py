@@ -284,7 +284,7 @@ def test_repr_never_fails_and_does_not_connect(make_client: MakeClient) -> None:
     client = make_client()
     slots = Semaphore(2, name="s", client=client)
     assert "value=??" in repr(slots)
-    assert client._core is None
+    assert client._runtime is None
     with slots:
         assert "value=1" in repr(slots)
         assert "value=??" in repr(Semaphore(3, name="s", client=client))

@@ -178,7 +178,7 @@ def start_calls(other: Client, calls: list[Coroutine[Any, Any, Any]]) -> list[An
     settle([other])
     for call in calls:
         other.background(record(call))
-    eventually(lambda: len(other._core.keeper._tasks) >= len(calls))  # type: ignore[union-attr]
+    eventually(lambda: len(other._runtime.background_thread._runs) >= len(calls))  # type: ignore[union-attr]
     eventually(lambda: is_at_rest(other))
     settle([other])
     return returned

@@ -36,7 +36,7 @@ def test_released_lock_is_not_cached(plain: Client, observer: Observer) -> None:
 
 def test_connection_uses_the_io_of_kazoo(plain: Client) -> None:
     plain.sync()
-    assert not isinstance(plain._core.link._kazoo._connection, FastKazooConnection)  # type: ignore[union-attr]
+    assert not isinstance(plain._runtime.zk_session._kazoo._connection, FastKazooConnection)  # type: ignore[union-attr]
     plain.close()
 
 

@@ -142,7 +142,7 @@ def test_locks_for_many_keys_do_not_accumulate_in_the_process(client: Client) ->
 
     def are_few() -> bool:
         assert Lock(name="held").locked()  # unused entries are removed when others are added
-        return client._core is not None and len(client._core.locals) < 20
+        return client._runtime is not None and len(client._runtime.shared_states) < 20
 
     eventually(are_few)
     Lock(name="held").release()

@@ -29,14 +29,14 @@ with atheris.instrument_imports(include=["distsync._server", "distsync._wire"]):
     from distsync._server.engine import Engine
     from distsync._server.engine_config import EngineConfig
     from distsync._wire import records as r
-    from distsync._wire.codec import (
+    from distsync._wire.frames import FrameSplitter, WireError, framed
+    from distsync._wire.message_codec import (
         decode_connect,
         decode_request,
         encode_connect_response,
         encode_event,
         encode_reply,
     )
-    from distsync._wire.frames import FrameSplitter, WireError, framed
 from helpers.sample_frames import FRAMES, HELLO
 
 NOW_MS = 1_700_000_000_000
@@ -83,7 +83,7 @@ class Victim:
                 self.note(self.engine.connect(CLIENT, decode_connect(frame), self.now_ms))
 
     def end(self) -> None:
-        self.engine.disconnect(CLIENT, self.now_ms)
+        self.engine.on_disconnect(CLIENT, self.now_ms)
         for _ in range(4):  # longer than any timeout
             self.now_ms += 4000
             self.note(self.engine.advance(self.now_ms))

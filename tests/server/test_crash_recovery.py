@@ -20,7 +20,7 @@ from helpers.servers import EmbeddedProcess
 from helpers.timing import PATIENCE, UNIT, eventually
 
 from distsync._wire import records as r
-from distsync._wire.codec import encode_request
+from distsync._wire.message_codec import encode_request
 
 KILLS = int(os.environ.get("DISTSYNC_TEST_KILLS", "15"))
 BATCH = 10

@@ -24,9 +24,9 @@ from kazoo.security import ACL, CREATOR_ALL_ACL, Id
 
 from distsync._server.acl import digest_of
 from distsync._wire import records as r
-from distsync._wire.codec import encode_connect, encode_request
 from distsync._wire.codes import ErrorCode
 from distsync._wire.frames import framed
+from distsync._wire.message_codec import encode_connect, encode_request
 
 needs_openssl = pytest.mark.skipif(not shutil.which("openssl"), reason="the openssl program makes the certificates")
 

@@ -24,9 +24,9 @@ from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 
 from distsync._wire import records as r
-from distsync._wire.codec import encode_request
 from distsync._wire.codes import ErrorCode
 from distsync._wire.frames import framed
+from distsync._wire.message_codec import encode_request
 
 EXAMPLES = int(os.environ.get("DISTSYNC_TEST_FRAMES", "150"))
 GROWTH = 40_000_000

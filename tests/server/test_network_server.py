@@ -13,8 +13,8 @@ from helpers.servers import EmbeddedProcess
 from helpers.timing import eventually
 
 from distsync._wire import records as r
-from distsync._wire.codec import decode_event, encode_connect, encode_request
 from distsync._wire.frames import framed
+from distsync._wire.message_codec import decode_event, encode_connect, encode_request
 
 
 @pytest.fixture(scope="module")

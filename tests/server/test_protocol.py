@@ -9,8 +9,8 @@ import pytest
 from helpers.raw_client import Speaker
 
 from distsync._wire import records as r
-from distsync._wire.codec import encode_request
 from distsync._wire.codes import CreateFlag, ErrorCode, OpCode, Permission
+from distsync._wire.message_codec import encode_request
 
 
 def world(permissions: int) -> tuple[r.Acl, ...]:

@@ -13,9 +13,9 @@ from helpers.servers import ServerProcess
 
 from distsync._server.acl import digest_of
 from distsync._wire import records as r
-from distsync._wire.codec import encode_request
 from distsync._wire.codes import ErrorCode, OpCode, Permission
-from distsync._wire.record_layouts import OPERATIONS
+from distsync._wire.message_codec import encode_request
+from distsync._wire.record_codec import OPERATIONS
 
 ALICE = b"alice:secret"
 WITH_BODIES = [kind for kind in OPERATIONS if kind in BODIES and kind not in (r.SaslRequest, r.WhoAmIRequest)]

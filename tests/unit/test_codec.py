@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distsync._wire import codec
+from distsync._wire import message_codec
 from distsync._wire import records as r
 from distsync._wire.codes import OpCode
 from distsync._wire.frames import FrameSplitter, WireError, framed
@@ -98,34 +98,34 @@ def same(left: Any, right: Any) -> bool:
 
 @given(ints, requests)
 def test_request_survives_a_round_trip(xid: int, request: r.Request) -> None:
-    assert same(codec.decode_request(codec.encode_request(xid, request)), (xid, request))
+    assert same(message_codec.decode_request(message_codec.encode_request(xid, request)), (xid, request))
 
 
 @given(ints, longs, bodies)
 def test_reply_survives_a_round_trip(xid: int, zxid: int, body: r.Body) -> None:
-    frame = codec.encode_reply(xid, zxid, 0, body)
-    assert same(codec.decode_reply(frame, type(body)), (xid, zxid, 0, body))
+    frame = message_codec.encode_reply(xid, zxid, 0, body)
+    assert same(message_codec.decode_reply(frame, type(body)), (xid, zxid, 0, body))
 
 
 @given(longs, st.builds(r.WatcherEvent, ints, ints, texts))
 def test_event_survives_a_round_trip(zxid: int, event: r.WatcherEvent) -> None:
-    assert same(codec.decode_event(codec.encode_event(zxid, event)), (zxid, event))
+    assert same(message_codec.decode_event(message_codec.encode_event(zxid, event)), (zxid, event))
 
 
 @given(st.builds(r.ConnectRequest, ints, longs, ints, longs, data, read_only))
 def test_connect_request_survives_a_round_trip(request: r.ConnectRequest) -> None:
-    assert same(codec.decode_connect(codec.encode_connect(request)), request)
+    assert same(message_codec.decode_connect(message_codec.encode_connect(request)), request)
 
 
 @given(st.builds(r.ConnectResponse, ints, ints, longs, data, read_only))
 def test_connect_response_survives_a_round_trip(response: r.ConnectResponse) -> None:
-    assert same(codec.decode_connect_response(codec.encode_connect_response(response)), response)
+    assert same(message_codec.decode_connect_response(message_codec.encode_connect_response(response)), response)
 
 
 @given(st.binary(max_size=60))
 def test_arbitrary_bytes_are_decoded_or_refused(frame: bytes) -> None:
     try:
-        _, request = codec.decode_request(frame)
+        _, request = message_codec.decode_request(frame)
     except WireError:
         assert len(frame) < 8
     else:
@@ -134,9 +134,9 @@ def test_arbitrary_bytes_are_decoded_or_refused(frame: bytes) -> None:
 
 @given(ints, requests, st.data())
 def test_a_cut_request_is_malformed_or_short(xid: int, request: r.Request, chosen: st.DataObject) -> None:
-    frame = codec.encode_request(xid, request)
+    frame = message_codec.encode_request(xid, request)
     cut = frame[: chosen.draw(st.integers(8, len(frame)))]
-    seen, decoded = codec.decode_request(cut)
+    seen, decoded = message_codec.decode_request(cut)
     assert seen == xid
     assert cut == frame or type(decoded) is r.MalformedRequest
 
@@ -146,81 +146,81 @@ class TestBytes:
 
     def test_the_read_only_byte_is_sent_only_to_clients_that_sent_it(self) -> None:
         response = r.ConnectResponse(0, 4000, 7, bytes(16))
-        assert len(codec.encode_connect_response(response)) == 36
-        assert len(codec.encode_connect_response(response._replace(read_only=False))) == 37
+        assert len(message_codec.encode_connect_response(response)) == 36
+        assert len(message_codec.encode_connect_response(response._replace(read_only=False))) == 37
 
     def test_a_null_string_reads_as_empty(self) -> None:
         frame = struct.pack(">iii", 1, OpCode.SYNC, -1)
-        assert codec.decode_request(frame) == (1, r.SyncRequest(""))
+        assert message_codec.decode_request(frame) == (1, r.SyncRequest(""))
 
     @pytest.mark.parametrize("op", [OpCode.EXISTS, OpCode.GET_DATA, OpCode.CHECK_WATCHES, OpCode.DELETE])
     def test_a_null_path_is_malformed(self, op: int) -> None:
         frame = struct.pack(">iiii", 1, op, -1, 0)
-        assert codec.decode_request(frame) == (1, r.MalformedRequest(op))
+        assert message_codec.decode_request(frame) == (1, r.MalformedRequest(op))
 
     @pytest.mark.parametrize("count", [-1, -2, -(2**31)])
     def test_an_acl_without_entries(self, count: int) -> None:
         """It is decoded in every encoding; the server refuses it later, with a code of its own."""
-        frame = codec.encode_request(1, r.SetAclRequest("/", ()))
-        assert codec.decode_request(frame[:13] + struct.pack(">ii", count, -1)) == (1, r.SetAclRequest("/", ()))
+        frame = message_codec.encode_request(1, r.SetAclRequest("/", ()))
+        assert message_codec.decode_request(frame[:13] + struct.pack(">ii", count, -1)) == (1, r.SetAclRequest("/", ()))
 
     @pytest.mark.parametrize(
         ("scheme", "malformed"), [("world", True), ("digest", True), ("ip", True), ("auth", False)]
     )
     def test_an_acl_entry_without_id(self, scheme: str, malformed: bool) -> None:
-        entry = codec.encode_request(1, r.SetAclRequest("/", (r.Acl(31, scheme, ""),)))
+        entry = message_codec.encode_request(1, r.SetAclRequest("/", (r.Acl(31, scheme, ""),)))
         frame = entry[:-8] + struct.pack(">ii", -1, -1)
-        assert (type(codec.decode_request(frame)[1]) is r.MalformedRequest) == malformed
+        assert (type(message_codec.decode_request(frame)[1]) is r.MalformedRequest) == malformed
 
     def test_null_in_place_of_watched_paths_is_malformed(self) -> None:
         for nulls in ((-1, 0, 0), (1, -1, 0, 0)):
             frame = struct.pack(f">iiq{len(nulls)}i", 1, OpCode.SET_WATCHES, 0, *nulls)
-            assert type(codec.decode_request(frame)[1]) is r.MalformedRequest
+            assert type(message_codec.decode_request(frame)[1]) is r.MalformedRequest
 
     def test_null_data_is_not_empty_data(self) -> None:
-        null, empty = (codec.encode_request(1, r.SetDataRequest("/a", value)) for value in (None, b""))
+        null, empty = (message_codec.encode_request(1, r.SetDataRequest("/a", value)) for value in (None, b""))
         assert null[14:18] == b"\xff\xff\xff\xff"
         assert empty[14:18] == bytes(4)
 
     def test_a_stat_has_68_bytes(self) -> None:
-        assert len(codec.encode_reply(1, 2, 0, r.StatReply(r.Stat(*range(11))))) == 16 + 68
+        assert len(message_codec.encode_reply(1, 2, 0, r.StatReply(r.Stat(*range(11))))) == 16 + 68
 
     def test_a_reply_without_a_body_is_a_header(self) -> None:
-        assert codec.encode_reply(5, 6, -101, None) == struct.pack(">iqi", 5, 6, -101)
+        assert message_codec.encode_reply(5, 6, -101, None) == struct.pack(">iqi", 5, 6, -101)
 
     def test_a_reply_may_have_a_body_beside_an_error(self) -> None:
         """The reply to a refused token."""
         frame = struct.pack(">iqii", 5, 0, -115, -1)
-        assert codec.encode_reply(5, 0, -115, r.SaslReply(None)) == frame
-        assert codec.framed_reply(5, 0, -115, r.SaslReply(None)) == struct.pack(">i", 20) + frame
+        assert message_codec.encode_reply(5, 0, -115, r.SaslReply(None)) == frame
+        assert message_codec.framed_reply(5, 0, -115, r.SaslReply(None)) == struct.pack(">i", 20) + frame
 
     def test_an_empty_multi_is_its_terminator(self) -> None:
-        assert codec.encode_reply(1, 2, 0, r.MultiReply(()))[16:] == struct.pack(">i?i", -1, True, -1)
+        assert message_codec.encode_reply(1, 2, 0, r.MultiReply(()))[16:] == struct.pack(">i?i", -1, True, -1)
 
     def test_a_failed_multi_holds_an_error_for_each_operation(self) -> None:
-        body = codec.encode_reply(1, 2, 0, r.MultiReply((r.ErrorReply(0), r.ErrorReply(-101))))[16:]
+        body = message_codec.encode_reply(1, 2, 0, r.MultiReply((r.ErrorReply(0), r.ErrorReply(-101))))[16:]
         assert body == struct.pack(">i?ii", -1, False, 0, 0) + struct.pack(
             ">i?ii", -1, False, -101, -101
         ) + struct.pack(">i?i", -1, True, -1)
 
     def test_a_path_that_is_not_utf8_becomes_one_that_no_node_has(self) -> None:
         frame = struct.pack(">iii2sB", 1, OpCode.EXISTS, 2, b"/\xff", 0)
-        assert codec.decode_request(frame)[1] == r.ExistsRequest("/\ufffd", False)
+        assert message_codec.decode_request(frame)[1] == r.ExistsRequest("/\ufffd", False)
 
     @pytest.mark.parametrize("count", [-2, 2**31 - 1, 1000])
     def test_a_list_longer_than_its_frame_is_malformed(self, count: int) -> None:
         frame = struct.pack(">iiqi", 1, OpCode.SET_WATCHES, 0, count)
-        assert type(codec.decode_request(frame)[1]) is r.MalformedRequest
+        assert type(message_codec.decode_request(frame)[1]) is r.MalformedRequest
 
     @pytest.mark.parametrize("frame", [b"", b"1234567"])
     def test_frame_without_a_header_is_refused(self, frame: bytes) -> None:
         with pytest.raises(WireError):
-            codec.decode_request(frame)
+            message_codec.decode_request(frame)
 
     @pytest.mark.parametrize("frame", [b"", b"ruok", bytes(27), bytes(24) + b"\0\0\0\x10abc"])
     def test_malformed_handshake_is_refused(self, frame: bytes) -> None:
         with pytest.raises(WireError):
-            codec.decode_connect(frame)
+            message_codec.decode_connect(frame)
 
 
 class TestFrames:

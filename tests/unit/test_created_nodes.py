@@ -9,18 +9,18 @@ from distsync.errors import DisconnectedError
 
 def leftovers(*requests: Create | Delete | Multi, lost: bool = False) -> list[LeftoverNode]:
     """Return what a call leaves behind after these requests; the reply to the last one may be lost."""
-    ledger = CreatedNodes()
+    nodes = CreatedNodes()
     for number, request in enumerate(requests, 1):
-        ledger.sent(request)
+        nodes.record_request(request)
         answer = Created("/a", None)
         if lost and number == len(requests):
-            ledger.answered(request, None, DisconnectedError("/a"))
+            nodes.record_reply(request, None, DisconnectedError("/a"))
         elif isinstance(request, Multi):
             results = tuple(answer if isinstance(each, Create) else None for each in request.operations)
-            ledger.answered(request, results, None)
+            nodes.record_reply(request, results, None)
         else:
-            ledger.answered(request, answer if isinstance(request, Create) else None, None)
-    return ledger.leftovers(lambda path: False)
+            nodes.record_reply(request, answer if isinstance(request, Create) else None, None)
+    return nodes.leftovers(lambda path: False)
 
 
 MAKE, DELETE = Create("/a", ephemeral=True), Delete("/a")

@@ -12,8 +12,8 @@ import pytest
 from distsync._client.deadlines import CLEAN_UP_S, GRACE_S, NONBLOCKING_GRACE_S
 from distsync._client.driver.blocking_driver import ProtocolRun, drive
 from distsync._client.driver.created_nodes import LeftoverNode
-from distsync._client.driver.driver_context import Work
-from distsync._client.transport.pending_replies import Batch, Outcome, PendingReply
+from distsync._client.driver.driver_context import ProtocolCoroutine
+from distsync._client.transport.reply_futures import Batch, Outcome, ReplyFuture
 from distsync._client.wait_log import WaitProgress
 from distsync._protocols.steps import (
     Background,
@@ -50,7 +50,7 @@ class Script:
 
     def __init__(self, **answers: Any) -> None:
         self.mutex = contextlib.nullcontext()
-        self.forgotten = False
+        self.inherited = False
         self.answers = {f"/{name}": answer for name, answer in answers.items()}
         self.clock = 0.0
         self.sent: list[tuple[Request[Any], ...]] = []
@@ -60,7 +60,7 @@ class Script:
         self.changes = Signal()
         self.held: dict[Loss, str] = {}
         self.unlocked = 0
-        self.in_background: list[Work] = []
+        self.in_background: list[ProtocolCoroutine] = []
         self.leftovers: list[LeftoverNode] = []
         self.lost: list[Loss] = []
         self.told: list[str] = []
@@ -84,7 +84,7 @@ class Script:
                 reply.settle(Outcome(answer))
         return batch
 
-    def read_replies(self, replies: Sequence[PendingReply], seconds: float) -> None:
+    def read_replies(self, replies: Sequence[ReplyFuture], seconds: float) -> None:
         """There are no replies to read."""
 
     def withdraw(self, batch: Batch) -> None:
@@ -114,7 +114,7 @@ class Script:
     def is_active(self, loss: Loss) -> bool:
         return loss in self.held
 
-    def background(self, protocol: Work) -> None:
+    def background(self, protocol: ProtocolCoroutine) -> None:
         self.in_background.append(protocol)
         protocol.close()
 
@@ -125,7 +125,7 @@ class Script:
         self.leftovers += leftovers
         self.lost += losses
 
-    def at_close(self, protocol: Callable[[], Work]) -> None:
+    def at_close(self, protocol: Callable[[], ProtocolCoroutine]) -> None:
         self.in_background.append(protocol())
         self.in_background[-1].close()
 
@@ -133,12 +133,12 @@ class Script:
         return "guid"
 
 
-def task_of(work: Work, script: Script, deadline: float | None = None) -> tuple[ProtocolRun, list[int]]:
+def task_of(work: ProtocolCoroutine, script: Script, deadline: float | None = None) -> tuple[ProtocolRun, list[int]]:
     woken: list[int] = []
     return ProtocolRun(work, script, deadline, lambda: woken.append(1)), woken
 
 
-def run(work: Work, script: Script, deadline: float | None = None) -> Any:
+def run(work: ProtocolCoroutine, script: Script, deadline: float | None = None) -> Any:
     woken: SimpleQueue[None] = SimpleQueue()
     task = ProtocolRun(work, script, deadline, lambda: woken.put(None))
     try:
@@ -514,7 +514,7 @@ def test_driver_stops_in_a_forked_child() -> None:
     script = Script()
 
     def fork() -> None:
-        script.forgotten = True
+        script.inherited = True
 
     async def work() -> None:
         await Call(fork)
@@ -538,7 +538,7 @@ async def stand(*then: Any) -> None:
     raise LookupError
 
 
-def left_behind(work: Work, script: Script) -> list[LeftoverNode]:
+def left_behind(work: ProtocolCoroutine, script: Script) -> list[LeftoverNode]:
     with pytest.raises((LookupError, DisconnectedError)):
         run(work, script)
     return script.leftovers

@@ -11,8 +11,8 @@ from helpers.frame_client import Link
 from helpers.timing import PATIENCE
 
 from distsync._wire import records as r
-from distsync._wire.codec import encode_connect
 from distsync._wire.frames import framed
+from distsync._wire.message_codec import encode_connect
 from distsync.testing.faulty_proxy import LOOPBACK, Proxy
 
 REFUSAL = bytes(16)

@@ -163,11 +163,11 @@ def test_package_imports_nothing_so_that_its_pure_parts_come_without_kazoo(packa
     [
         ("_protocols/locks/lock.py", "_protocols.steps", True),
         ("_protocols/locks/lock.py", "_client.client", False),
-        ("_protocols/locks/lock.py", "_wire.codec", False),
+        ("_protocols/locks/lock.py", "_wire.message_codec", False),
         ("_client/client.py", "_server.autostart.find_or_start", True),
         ("_client/client.py", "_server.engine", False),
         ("_client/client.py", "threading", False),
-        ("_wire/codec.py", "_server.engine", False),
+        ("_wire/message_codec.py", "_server.engine", False),
         ("_server/engine.py", "_protocols.steps", False),
         ("queue.py", "threading", True),
         ("queue.py", "_server.autostart.find_or_start", False),

@@ -91,9 +91,9 @@ class Scene:
     """A lease with one hold."""
 
     def __init__(self, session_id: int = SESSION, at: float = 100.0) -> None:
-        self.lapsed: list[list[HeldNode]] = []
+        self.expired: list[list[HeldNode]] = []
         self.clock = begun(100.0)
-        self.holds = HoldTable(self.clock, self.lapsed.append)
+        self.holds = HoldTable(self.clock, self.expired.append)
         self.loss = Loss()
         self.holds.add(Hold("/held", session_id, self.loss), at)
 
@@ -109,7 +109,7 @@ def test_hold_is_lost_when_the_lease_runs_out() -> None:
     scene = Scene()
     scene.holds.expire(100.0 + VALID)
     assert (scene.loss.fired, scene.loss.reason) == (True, LEASE_EXPIRED)
-    assert [[held.path for held in lost] for lost in scene.lapsed] == [["/held"]]
+    assert [[held.path for held in lost] for lost in scene.expired] == [["/held"]]
     assert not scene.holds.is_active(scene.loss)
 
 

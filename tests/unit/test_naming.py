@@ -21,10 +21,10 @@ from distsync._client.naming import inference as names
 class Thing:
     def __init__(self, size=0, *, name=None):
         self.called = names.resolve(self, name)
-        self.place = names.place()
+        self.place = names.call_site()
 
     def where(self):
-        return names.place()
+        return names.call_site()
 
 class Longer(Thing):
     def __init__(self, size=0, *, name=None):

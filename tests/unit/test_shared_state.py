@@ -13,7 +13,7 @@ from distsync.errors import NameInUseError
 
 
 class User:
-    _entry: Any = None
+    _state_entry: Any = None
 
 
 @dataclass
@@ -85,7 +85,7 @@ def test_recreated_state_is_not_dropped_for_its_former_users() -> None:
     del first
     sweep(known, 10)
     assert use(known, "/a")[1] is again
-    assert second._entry.value is again
+    assert second._state_entry.value is again
 
 
 def test_object_of_another_kind_is_refused_and_is_no_user() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from distsync._wire.codes import ErrorCode, OpCode
-from distsync._wire.record_layouts import LAYOUTS, OPERATIONS
+from distsync._wire.record_codec import LAYOUTS, OPERATIONS
 from distsync._wire.records import Body, Request, Result
 
 ROOT = Path(__file__).parents[2]

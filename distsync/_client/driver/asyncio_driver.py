@@ -21,9 +21,9 @@ from typing import Any
 from distsync._client import deadlines
 from distsync._client.clocks import wait_clock
 from distsync._client.driver.blocking_driver import ProtocolRun, seconds_to_sleep
-from distsync._client.driver.driver_context import Work
+from distsync._client.driver.driver_context import ProtocolCoroutine
 from distsync._client.driver.task_order import ObjectQueue, QueueTurn, orders
-from distsync._client.runtime import ClientRuntime, first_connection
+from distsync._client.runtime import ClientRuntime, wait_until_connected
 from distsync._client.wait_log import Loggable, WaitProgress
 from distsync.errors import ClientClosedError, DeadlineError
 
@@ -62,7 +62,9 @@ class AsyncWakeup:
             self._future = None
 
 
-async def run(core: ClientRuntime, protocol: Work, timeout: float | None, subject: Loggable | None = None) -> Any:
+async def run(
+    runtime: ClientRuntime, protocol: ProtocolCoroutine, timeout: float | None, subject: Loggable | None = None
+) -> Any:
     """Drive ``protocol``, a call on the object ``subject``, as ClientRuntime.run does.
 
     A call with a timeout does not queue behind other calls on the same object.
@@ -74,62 +76,62 @@ async def run(core: ClientRuntime, protocol: Work, timeout: float | None, subjec
         protocol.close()
         raise
     wakeup = AsyncWakeup()
-    task = ProtocolRun(protocol, core, None, wakeup.set)
-    task.progress = None if subject is None else WaitProgress(subject, protocol)
-    task.yield_between_steps = True
+    run = ProtocolRun(protocol, runtime, None, wakeup.set)
+    run.progress = None if subject is None else WaitProgress(subject, protocol)
+    run.yield_between_steps = True
     try:
-        core._calls.add(task)
-        task.grace = deadlines.grace_of(timeout)
-        task.deadline = await _begin(core, deadlines.deadline_of(timeout, wait_clock()))
-        if core.closing:
-            task.interrupt(ClientClosedError("a call"))
-        result = await drive(task, wakeup, turn)
-        core._calls.discard(task)
+        runtime._calls.add(run)
+        run.grace = deadlines.grace_of(timeout)
+        run.deadline = await _begin(runtime, deadlines.deadline_of(timeout, wait_clock()))
+        if runtime.closing:
+            run.interrupt(ClientClosedError("a call"))
+        result = await drive(run, wakeup, turn)
+        runtime._calls.discard(run)
         return result
     finally:
         turn.leave()
-        core._finish_call(task)
+        runtime._finish_call(run)
 
 
 def _object_queue(subject: Loggable) -> ObjectQueue:
-    queues, known = orders().queues, subject._entry
+    queues, known = orders().queues, subject._state_entry
     return queues.setdefault(known, ObjectQueue()) if known is not None else ObjectQueue()
 
 
-async def _begin(core: ClientRuntime, deadline: float | None) -> float | None:
+async def _begin(runtime: ClientRuntime, deadline: float | None) -> float | None:
     """Wait for the client's first connection.
 
     Return the deadline, postponed to now if it passed during the wait.
     """
-    if core.link.was_connected:
+    if runtime.zk_session.was_connected:
         return deadline
     began, wakeup = wait_clock(), AsyncWakeup()
-    task = ProtocolRun(first_connection(), core, core.first_limit(deadline), wakeup.set)
-    core._calls.add(task)
+    run = ProtocolRun(wait_until_connected(), runtime, runtime.first_connection_limit(deadline), wakeup.set)
+    runtime._calls.add(run)
     try:
-        await drive(task, wakeup)
+        await drive(run, wakeup)
     except DeadlineError:
-        raise core.unreachable(wait_clock() - began) from None
+        raise runtime.unreachable(wait_clock() - began) from None
     finally:
-        core._calls.discard(task)
+        runtime._calls.discard(run)
     return None if deadline is None else max(deadline, wait_clock())
 
 
-async def drive(task: ProtocolRun, wakeup: AsyncWakeup, turn: QueueTurn | None = None) -> Any:
-    """Drive the protocol to its end, and return its result. ``task.wake`` must set ``wakeup``."""
+async def drive(run: ProtocolRun, wakeup: AsyncWakeup, turn: QueueTurn | None = None) -> Any:
+    """Drive the protocol to its end, and return its result. ``run.wake`` must set ``wakeup``."""
     cancelled = False
     wakeup.clear()
     while True:
-        over = task.resume()
+        has_ended = run.resume()
         if turn is not None:
-            turn.leave_if_known(task.is_settled)
-        if over:
-            return task.result()
+            turn.leave_if_ready(run.is_settled)
+        if has_ended:
+            return run.result()
         try:
-            task.context.read_replies((), 0.0)
-            await wakeup.wait(seconds_to_sleep(task))
+            run.context.read_replies((), 0.0)
+            await wakeup.wait(seconds_to_sleep(run))
         except asyncio.CancelledError as error:
             if not cancelled:
                 cancelled = True
-                task.interrupt(error)
+                run.interrupt(error)
         wakeup.clear()

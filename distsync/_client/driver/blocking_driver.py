@@ -26,7 +26,7 @@ from typing import Any
 
 from distsync._client import deadlines
 from distsync._client.driver.created_nodes import CreatedNodes
-from distsync._client.driver.driver_context import DriverContext, Work
+from distsync._client.driver.driver_context import DriverContext, ProtocolCoroutine
 from distsync._client.driver.pending_steps import (
     AwaitConnection,
     AwaitSignal,
@@ -35,7 +35,7 @@ from distsync._client.driver.pending_steps import (
     Resolved,
     UserCall,
 )
-from distsync._client.transport.pending_replies import Outcome
+from distsync._client.transport.reply_futures import Outcome
 from distsync._client.wait_log import WaitProgress
 from distsync._protocols.steps import (
     AtClose,
@@ -70,11 +70,11 @@ class ProtocolRun:
 
     def __init__(
         self,
-        protocol: Work,
+        protocol: ProtocolCoroutine,
         context: DriverContext,
         deadline: float | None,
         wake: Callable[[], object],
-        call_in_user_thread: Callable[[UserCall, ProtocolRun], object] = lambda called, task: called.execute(),
+        call_in_user_thread: Callable[[UserCall, ProtocolRun], object] = lambda called, run: called.execute(),
     ) -> None:
         self.protocol = protocol
         self.context = context
@@ -216,14 +216,14 @@ class ProtocolRun:
         It ignores interrupts, it has ended without recording its outcome, or it belongs to the
         parent of a fork.
         """
-        return self._has_ended or self.context.forgotten or self._refused > MAX_IGNORED_INTERRUPTS
+        return self._has_ended or self.context.inherited or self._refused > MAX_IGNORED_INTERRUPTS
 
     @property
     def _has_ended(self) -> bool:
         return self.protocol.cr_frame is None  # type: ignore[attr-defined]  # the same as CORO_CLOSED, without a call
 
     def _give_up(self, outcome: Outcome) -> None:
-        error = ClientClosedError("a call that began before a fork") if self.context.forgotten else outcome.error
+        error = ClientClosedError("a call that began before a fork") if self.context.inherited else outcome.error
         self.outcome = Outcome(error=error or RuntimeError("the outcome of the protocol was lost"))
         with contextlib.suppress(RuntimeError):
             self.protocol.close()
@@ -285,7 +285,7 @@ class ProtocolRun:
         The traceback refers back to that frame and to the caller's frames, whose objects would
         stay alive until the next garbage collection.
         """
-        for error in self.created_nodes.refusals:
+        for error in self.created_nodes.errors:
             if error is not raised:
                 error.__traceback__ = None
 
@@ -351,40 +351,40 @@ def _clear_frames(trace: TracebackType | None) -> None:
         trace = trace.tb_next
 
 
-def drive(task: ProtocolRun, wakeup_queue: SimpleQueue[Any]) -> Any:
+def drive(run: ProtocolRun, wakeup_queue: SimpleQueue[Any]) -> Any:
     """Drive a protocol to its end, in the calling thread, and return its result.
 
-    ``task.wake`` must put an item into ``wakeup_queue``. A signal can interrupt the wait.
+    ``run.wake`` must put an item into ``wakeup_queue``. A signal can interrupt the wait.
     """
-    while not _drive_on(task, wakeup_queue):
+    while not _drive_on(run, wakeup_queue):
         pass
-    return task.result()
+    return run.result()
 
 
-def _drive_on(task: ProtocolRun, wakeup_queue: SimpleQueue[Any]) -> bool:
+def _drive_on(run: ProtocolRun, wakeup_queue: SimpleQueue[Any]) -> bool:
     """Drive until the protocol ends, and return True; return False if interrupted."""
     try:
-        while not task.resume():
-            _sleep(task, wakeup_queue)
+        while not run.resume():
+            _sleep(run, wakeup_queue)
         return True
     except BaseException as error:
-        task.context.unlock()
-        task.interrupt(error)
+        run.context.unlock()
+        run.interrupt(error)
         return False
 
 
-def _sleep(task: ProtocolRun, wakeup_queue: SimpleQueue[Any]) -> None:
-    task.read_replies(seconds_to_sleep(task))
+def _sleep(run: ProtocolRun, wakeup_queue: SimpleQueue[Any]) -> None:
+    run.read_replies(seconds_to_sleep(run))
     with contextlib.suppress(Empty):
-        wakeup_queue.get(timeout=seconds_to_sleep(task))
+        wakeup_queue.get(timeout=seconds_to_sleep(run))
 
 
-def seconds_to_sleep(task: ProtocolRun) -> float:
+def seconds_to_sleep(run: ProtocolRun) -> float:
     """Return how long to wait for a wake-up before resuming. Log the wait if it is long."""
-    now, until, progress = task.context.now(), task.wait_until, task.progress
+    now, until, progress = run.context.now(), run.wait_until, run.progress
     if progress is not None:
         if progress.is_log_due(now):
-            task.context.on_long_wait(progress)
+            run.context.on_long_wait(progress)
         until = deadlines.earliest(until, progress.next_log_at)
     seconds = deadlines.seconds_until(until, now)
     return MAX_SLEEP_S if seconds is None else min(seconds, MAX_SLEEP_S)

@@ -14,7 +14,7 @@ from distsync._protocols.steps import Create, Created, Delete, Hold, Multi, Requ
 from distsync.errors import DeadlineError, DisconnectedError, NoNodeError, SessionLostError
 
 #: Errors after which the request may still have been executed.
-UNSETTLED = (DisconnectedError, DeadlineError, SessionLostError)
+UNCERTAIN_ERRORS = (DisconnectedError, DeadlineError, SessionLostError)
 
 
 class LeftoverNode(NamedTuple):
@@ -41,25 +41,25 @@ def ephemerals_of(request: Request[Any]) -> Iterator[tuple[int, Create]]:
 class CreatedNodes:
     """The ephemeral znodes and the holds of one call."""
 
-    __slots__ = ("requested", "holds", "created_paths", "refusals")
+    __slots__ = ("requested", "holds", "created_paths", "errors")
 
     def __init__(self) -> None:
         #: The most recent ones only, because a background protocol may run for days.
-        self.refusals: deque[BaseException] = deque(maxlen=16)
+        self.errors: deque[BaseException] = deque(maxlen=16)
         self.requested: list[Create] = []
         self.created_paths: list[str] = []
         self.holds: list[Hold] = []
 
-    def sent(self, request: Request[Any]) -> None:
+    def record_request(self, request: Request[Any]) -> None:
         """Record the creations of ``request``, which is about to be sent."""
         for _, creation in ephemerals_of(request):
             self.requested.append(creation)
 
-    def answered(self, request: Request[Any], value: Any, error: BaseException | None) -> None:
+    def record_reply(self, request: Request[Any], value: Any, error: BaseException | None) -> None:
         """Record the reply to ``request``, or the error in place of one."""
         if error is not None:
-            self.refusals.append(error)
-        if isinstance(error, UNSETTLED):
+            self.errors.append(error)
+        if isinstance(error, UNCERTAIN_ERRORS):
             return
         # Deletions first: a transaction may delete a znode and create it again.
         if error is None or isinstance(error, NoNodeError):

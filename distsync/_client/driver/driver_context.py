@@ -7,18 +7,18 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Protocol
 
 from distsync._client.driver.created_nodes import LeftoverNode
-from distsync._client.transport.pending_replies import Batch, PendingReply
+from distsync._client.transport.reply_futures import Batch, ReplyFuture
 from distsync._client.wait_log import WaitProgress
 from distsync._protocols.steps import Hold, Loss, Request, SessionInfo, Signal
 
-Work = Coroutine[Any, Any, Any]
+ProtocolCoroutine = Coroutine[Any, Any, Any]
 
 
 class DriverContext(Protocol):
     """The client, as seen by its drivers."""
 
     mutex: Any
-    forgotten: bool
+    inherited: bool
 
     @abstractmethod
     def unlock(self) -> None: ...
@@ -30,7 +30,7 @@ class DriverContext(Protocol):
     def submit(self, requests: Sequence[Request[Any]], wake: Callable[[], object]) -> Batch: ...
 
     @abstractmethod
-    def read_replies(self, replies: Sequence[PendingReply], seconds: float) -> None: ...
+    def read_replies(self, replies: Sequence[ReplyFuture], seconds: float) -> None: ...
 
     @abstractmethod
     def withdraw(self, batch: Batch) -> None: ...
@@ -60,10 +60,10 @@ class DriverContext(Protocol):
     def is_active(self, loss: Loss) -> bool: ...
 
     @abstractmethod
-    def background(self, protocol: Work) -> None: ...
+    def background(self, protocol: ProtocolCoroutine) -> None: ...
 
     @abstractmethod
-    def at_close(self, protocol: Callable[[], Work]) -> None: ...
+    def at_close(self, protocol: Callable[[], ProtocolCoroutine]) -> None: ...
 
     @abstractmethod
     def abandon_results(self, leftovers: list[LeftoverNode], losses: list[Loss]) -> None: ...

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from distsync._client import deadlines
 from distsync._client.driver.created_nodes import CreatedNodes
 from distsync._client.driver.driver_context import DriverContext
-from distsync._client.transport.pending_replies import Outcome, PendingReply
+from distsync._client.transport.reply_futures import Outcome, ReplyFuture
 from distsync._client.wait_log import WaitProgress
 from distsync._protocols.steps import Call, Listing, Request, Signal, Step, Wait, WakeReason
 from distsync.errors import DeadlineError
@@ -31,7 +31,7 @@ class Pending:
 
     limit: float | None = None
 
-    replies: Sequence[PendingReply] = ()
+    replies: Sequence[ReplyFuture] = ()
     """The replies that it waits for."""
 
     def outcome(self) -> Outcome | None:
@@ -59,27 +59,27 @@ class Resolved(Pending):
 class RequestInFlight(Pending):
     """Requests whose replies are outstanding."""
 
-    def __init__(self, task: RunState, step: Step[Any], requests: Sequence[Request[Any]]) -> None:
-        self._task, self._step = task, step
+    def __init__(self, run: RunState, step: Step[Any], requests: Sequence[Request[Any]]) -> None:
+        self._run, self._step = run, step
         for request in requests:
-            task.created_nodes.sent(request)
-        self._batch = task.context.submit(requests, task.wake)
+            run.created_nodes.record_request(request)
+        self._batch = run.context.submit(requests, run.wake)
         self.replies = self._batch.replies
 
     @property
     def limit(self) -> float | None:  # type: ignore[override]
-        task = self._task
-        grace = 0.0 if task.cleaning else task.grace
-        return None if task.deadline is None else task.deadline + grace
+        run = self._run
+        grace = 0.0 if run.cleaning else run.grace
+        return None if run.deadline is None else run.deadline + grace
 
     def outcome(self) -> Outcome | None:
         outcomes = self._batch.outcomes
         if outcomes is None:
             return None
         for reply, outcome in zip(self._batch.replies, outcomes, strict=True):
-            self._task.created_nodes.answered(reply.request, outcome.value, outcome.error)
-            if self._task.progress is not None and type(outcome.value) is Listing:
-                self._task.progress.listed(reply.request.path, outcome.value)
+            self._run.created_nodes.record_reply(reply.request, outcome.value, outcome.error)
+            if self._run.progress is not None and type(outcome.value) is Listing:
+                self._run.progress.listed(reply.request.path, outcome.value)
         if isinstance(self._step, Request):
             return outcomes[0]
         return Outcome(tuple(outcome.error or outcome.value for outcome in outcomes))
@@ -88,29 +88,29 @@ class RequestInFlight(Pending):
         self.drop()
         unanswered = [reply.request for reply in self._batch.replies if reply.outcome is None]
         outcome = deadline_outcome(
-            ", ".join(f"{type(request).__name__} {request.path}" for request in unanswered) or "the answer"
+            ", ".join(f"{type(request).__name__} {request.path}" for request in unanswered) or "the reply"
         )
         if not any(reply.sent_at for reply in self._batch.replies):
             outcome.error.sent = False  # type: ignore[union-attr]
         return outcome
 
     def drop(self) -> None:
-        self._task.context.withdraw(self._batch)
+        self._run.context.withdraw(self._batch)
 
 
 class AwaitSignal(Pending):
     """A wait for a signal."""
 
-    def __init__(self, task: RunState, step: Wait) -> None:
-        own_limit = None if step.limit is None else task.context.now() + step.limit
-        deadline = task.deadline
-        if deadline is not None and step.allow_grace and not task.cleaning:
-            deadline += task.grace
+    def __init__(self, run: RunState, step: Wait) -> None:
+        own_limit = None if step.limit is None else run.context.now() + step.limit
+        deadline = run.deadline
+        if deadline is not None and step.allow_grace and not run.cleaning:
+            deadline += run.grace
         self.limit = deadlines.earliest(own_limit, deadline)
         self._reason_at_limit = WakeReason.LIMIT if self.limit == own_limit else WakeReason.DEADLINE
-        self._task, self._signals = task, step.signals
+        self._run, self._signals = run, step.signals
         for signal in self._signals:
-            signal.subscribe(task.wake)
+            signal.subscribe(run.wake)
 
     def outcome(self) -> Outcome | None:
         for signal in self._signals:
@@ -125,23 +125,23 @@ class AwaitSignal(Pending):
 
     def drop(self) -> None:
         for signal in self._signals:
-            signal.unsubscribe(self._task.wake)
+            signal.unsubscribe(self._run.wake)
 
 
 class AwaitConnection(Pending):
     """A wait for a connected session."""
 
-    def __init__(self, task: RunState) -> None:
-        self.limit = task.deadline
-        self._task = task
+    def __init__(self, run: RunState) -> None:
+        self.limit = run.deadline
+        self._run = run
         self._changes: Signal | None = None
 
     def outcome(self) -> Outcome | None:
-        context = self._task.context
+        context = self._run.context
         if self._changes is None or self._changes.fired:
             self.drop()
             self._changes = context.session_changes()
-            self._changes.subscribe(self._task.wake)
+            self._changes.subscribe(self._run.wake)
         try:
             session = context.session()
         except Exception as error:
@@ -158,7 +158,7 @@ class AwaitConnection(Pending):
 
     def drop(self) -> None:
         if self._changes is not None:
-            self._changes.unsubscribe(self._task.wake)
+            self._changes.unsubscribe(self._run.wake)
 
 
 class UserCall(Pending):

@@ -20,13 +20,13 @@ class FifoLock:
     """A lock that is granted in FIFO order."""
 
     def __init__(self) -> None:
-        self._taken = False
+        self._held = False
         self._waiting: deque[asyncio.Future[None]] = deque()
 
-    async def enter(self) -> None:
+    async def acquire(self) -> None:
         """Acquire the lock."""
-        if not self._taken:
-            self._taken = True
+        if not self._held:
+            self._held = True
             return
         turn = asyncio.get_running_loop().create_future()
         self._waiting.append(turn)
@@ -34,24 +34,24 @@ class FifoLock:
             await turn
         except BaseException:
             if turn.done() and not turn.cancelled():
-                self.leave()
+                self.release()
             raise
         finally:
             self._waiting.remove(turn)
 
-    def leave(self) -> None:
+    def release(self) -> None:
         """Release the lock, granting it to the next waiter."""
         turn = next((turn for turn in self._waiting if not turn.done()), None)
         if turn is None:
-            self._taken = False
+            self._held = False
         else:
             turn.set_result(None)
 
 
 class ObjectQueue(FifoLock):
-    """The queue of calls on one object; ``known`` once one of them needs no further set-up."""
+    """The queue of calls on one object; ``ready`` once the znodes that the object needs exist."""
 
-    known = False
+    ready = False
 
 
 class LoopOrder:
@@ -75,24 +75,24 @@ def orders() -> LoopOrder:
 
 
 class QueueTurn:
-    """A call's place in an ObjectQueue, given up once no other call can overtake it."""
+    """A call's turn in an ObjectQueue, which ends once no other call can overtake it."""
 
     def __init__(self, queue: ObjectQueue) -> None:
         self._queue = queue
         self._entered = False
 
     async def enter(self) -> None:
-        await self._queue.enter()
+        await self._queue.acquire()
         self._entered = True
 
-    def leave_if_known(self, known: bool) -> None:
-        """Give up the place if the object is ``known``, by this call or an earlier one."""
-        self._queue.known = self._queue.known or known
-        if self._queue.known:
+    def leave_if_ready(self, ready: bool) -> None:
+        """End the turn if the object is ``ready``, or was made so by an earlier call."""
+        self._queue.ready = self._queue.ready or ready
+        if self._queue.ready:
             self.leave()
 
     def leave(self) -> None:
-        """Give up the place, if not done before."""
+        """End the turn. Idempotent."""
         if self._entered:
             self._entered = False
-            self._queue.leave()
+            self._queue.release()

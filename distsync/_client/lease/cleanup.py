@@ -14,11 +14,11 @@ from distsync._protocols.steps import Children, Connected, Delete, Exists, GetDa
 from distsync.errors import DisconnectedError, DistsyncError, NoNodeError, SessionLostError
 
 
-async def delete_leftover(orphan: LeftoverNode, session_id: int) -> None:
+async def delete_leftover(leftover: LeftoverNode, session_id: int) -> None:
     """Delete the leftover znode, retrying until its session ends."""
     while (await Connected()).session_id == session_id:
         try:
-            await (remove(orphan.path, session_id) if orphan.exact else delete_by_prefix(orphan.path, session_id))
+            await (remove(leftover.path, session_id) if leftover.exact else delete_by_prefix(leftover.path, session_id))
             return
         except DisconnectedError:
             continue
@@ -69,8 +69,8 @@ async def read_held_node(held: HeldNode, watch: Watch) -> Stat | None:
 
 async def watch_held_node(held: HeldNode, on_deleted: Callable[[], None]) -> None:
     """Call ``on_deleted`` if the znode is deleted while it is held."""
-    while not held.over.fired:
-        watch, over = Watch(), held.over
+    while not held.ended.fired:
+        watch, ended = Watch(), held.ended
         try:
             if not belongs(await read_held_node(held, watch), held.session_id):
                 on_deleted()
@@ -80,4 +80,4 @@ async def watch_held_node(held: HeldNode, on_deleted: Callable[[], None]) -> Non
         except DisconnectedError:
             await Connected()
         else:
-            await Wait(watch, over)
+            await Wait(watch, ended)

@@ -23,11 +23,11 @@ class HeldNode:
     Attributes:
         since: When the hold began, on the lease clock.
         guarded: Whether the background thread watches the znode.
-        over: Fires when the hold ends, or must be watched in another way.
+        ended: Fires when the hold ends, or must be watched in another way.
         on_data: Callback for the data of the znode, or None.
     """
 
-    __slots__ = ("path", "session_id", "loss", "since", "guarded", "over", "on_data")
+    __slots__ = ("path", "session_id", "loss", "since", "guarded", "ended", "on_data")
 
     def __init__(self, step: Hold, since: float) -> None:
         self.path = step.path
@@ -35,26 +35,26 @@ class HeldNode:
         self.loss = step.loss
         self.since = since
         self.guarded = False
-        self.over = Signal()
+        self.ended = Signal()
         self.on_data: Callable[[bytes], object] | None = None
 
 
 class HoldTable:
-    """All holds of one client. ``on_lapse`` is called with the holds that a lapsed lease ended."""
+    """All holds of one client. ``on_lease_expired`` is called with the holds that an expired lease ended."""
 
-    def __init__(self, lease: LeaseClock, on_lapse: Callable[[list[HeldNode]], object]) -> None:
+    def __init__(self, lease: LeaseClock, on_lease_expired: Callable[[list[HeldNode]], object]) -> None:
         self._lease = lease
-        self._on_lapse = on_lapse
-        self._standing: dict[Loss, HeldNode] = {}
+        self._on_lease_expired = on_lease_expired
+        self._active: dict[Loss, HeldNode] = {}
         #: Number of holds added so far.
         self.added = 0
 
     def __len__(self) -> int:
-        return len(self._standing)
+        return len(self._active)
 
     def add(self, step: Hold, now: float) -> None:
-        """Add a hold. It is lost at once if its session has ended or the lease has run out."""
-        self._standing[step.loss] = HeldNode(step, now)
+        """Add a hold. It is lost at once if its session has ended or the lease has expired."""
+        self._active[step.loss] = HeldNode(step, now)
         self.added += 1
         if step.session_id != self._lease.session_id:
             self.mark_lost(step.loss, SESSION_EXPIRED)
@@ -63,54 +63,54 @@ class HoldTable:
 
     def remove(self, loss: Loss) -> None:
         """End the hold without firing ``loss``."""
-        held = self._standing.pop(loss, None)
+        held = self._active.pop(loss, None)
         if held:
-            held.over.fire()
+            held.ended.fire()
 
     def watch(self, loss: Loss, on_data: Callable[[bytes], object]) -> None:
         """Call ``on_data`` with the data of the held znode, now and whenever it changes."""
-        held = self._standing.get(loss)
+        held = self._active.get(loss)
         if held is None or held.on_data is not None:
             return
         held.on_data = on_data
-        before, held.over = held.over, Signal()
+        before, held.ended = held.ended, Signal()
         before.fire()
-        if loss not in self._standing:  # ended concurrently
-            held.over.fire()
+        if loss not in self._active:  # ended concurrently
+            held.ended.fire()
 
     def mark_lost(self, loss: Loss, reason: str) -> None:
         """Fire ``loss``, if still held, and end the hold."""
-        held = self._standing.get(loss)
+        held = self._active.get(loss)
         if held and not loss.fired:
             loss.reason = reason
             loss.fire()
-            self._standing.pop(loss, None)
-            held.over.fire()
+            self._active.pop(loss, None)
+            held.ended.fire()
 
     def lose_path(self, path: str) -> None:
         """End all holds on the znode ``path``, which was deleted."""
-        for held in self.standing():
+        for held in self.active():
             if held.path == path:
                 self.mark_lost(held.loss, ZNODE_DELETED)
 
     def lose_all(self, reason: str) -> list[HeldNode]:
         """End all holds, and return them."""
-        lost = self.standing()
+        lost = self.active()
         for held in lost:
             self.mark_lost(held.loss, reason)
         return lost
 
     def expire(self, now: float) -> None:
-        """End all holds if the lease has run out.
+        """End all holds if the lease has expired.
 
         They stay lost even if a later proof shows that the session was still alive.
         """
-        if self._standing and now >= self._lease.valid_until:
-            self._on_lapse(self.lose_all(LEASE_EXPIRED))
+        if self._active and now >= self._lease.valid_until:
+            self._on_lease_expired(self.lose_all(LEASE_EXPIRED))
 
-    def standing(self) -> list[HeldNode]:
-        return list(self._standing.values())
+    def active(self) -> list[HeldNode]:
+        return list(self._active.values())
 
     def is_active(self, loss: Loss) -> bool:
         """Return whether the hold of ``loss`` has not ended."""
-        return loss in self._standing
+        return loss in self._active

@@ -11,8 +11,8 @@ The decisions made here:
   Tuples (``a, b = Lock(), Lock()``), annotations, ``:=``, ``x or Lock()`` and ``Lock() if x else
   y`` are supported.
 
-* One place names one object. Further objects that a loop, or ``list(map(Queue, sizes))``, makes at
-  the same place get unique names, with a warning: with the standard library they are different
+* One call site names one object. Further objects that a loop, or ``list(map(Queue, sizes))``, makes at
+  the same call site get unique names, with a warning: with the standard library they are different
   objects. ``importlib.reload`` finds the name of the first one again.
 
 * Code in a function makes unique names, even after ``global x``: a function may run any number of
@@ -82,7 +82,7 @@ def fresh_name() -> Name:
     return Name(str(uuid.uuid4()), True)
 
 
-def place() -> str:
+def call_site() -> str:
     """Return where the program calls distsync, as ``folder/file:line in function``."""
     frame = next(_callers(None), None)
     if frame is None:
@@ -214,7 +214,7 @@ def _is_first(frame: FrameType, text: str) -> bool:
 
 
 def _warn(frame: FrameType, reason: str) -> None:
-    """Warn once per place, as recorded in the ``__warningregistry__`` of the frame's module."""
+    """Warn once per line, as recorded in the ``__warningregistry__`` of the frame's module."""
     warnings.warn_explicit(
         f'{reason}, so no other process can find this object: give it a name with name="..."',
         UnnamedObjectWarning,

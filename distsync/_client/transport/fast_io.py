@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING, Any
 
 from kazoo.client import KazooClient
 from kazoo.exceptions import ConnectionDropped
-from kazoo.protocol import connection as kazoo
+from kazoo.protocol import connection as kazoo_connection
 from kazoo.protocol.serialization import int_struct
 
 from distsync._client.transport.reply_reader import HEADER, CallerReadsReplies
@@ -77,7 +77,7 @@ KNOWN: dict[str, tuple[tuple[str, ...], frozenset[str]]] = {
 }
 
 
-def incompatibility(handler: type = kazoo.ConnectionHandler, client: type = KazooClient) -> str:
+def incompatibility(handler: type = kazoo_connection.ConnectionHandler, client: type = KazooClient) -> str:
     """Return what is unexpected about kazoo or the system; "" if nothing is."""
     for name, (parameters, used) in KNOWN.items():
         function = vars(handler).get(name)
@@ -103,19 +103,19 @@ def _names_in(code: Any) -> set[str]:
 class Outgoing:
     """Requests that are chosen to be sent, until their last byte is sent."""
 
-    __slots__ = ("taken", "expected", "data", "sent")
+    __slots__ = ("to_dequeue", "awaiting_reply", "data", "sent")
 
-    def __init__(self, taken: deque[Any], expected: tuple[Any, ...], data: bytes) -> None:
+    def __init__(self, to_dequeue: deque[Any], awaiting_reply: tuple[Any, ...], data: bytes) -> None:
         #: Requests that are still to be removed from the queue.
-        self.taken = taken
+        self.to_dequeue = to_dequeue
         #: Requests that get a reply, in order, with their xids.
-        self.expected = expected
+        self.awaiting_reply = awaiting_reply
         self.data = data
         #: Number of bytes that each write sent.
         self.sent: list[int] = []
 
 
-class FastWire(CallerReadsReplies):
+class FastIO(CallerReadsReplies):
     """Mixin for KazooConnection: how it reads and writes."""
 
     lock: threading.RLock
@@ -129,34 +129,34 @@ class FastWire(CallerReadsReplies):
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self._outgoing: Outgoing | None = None
-        #: When a request was last sent, and for how many seconds that replaces a ping.
-        self._sent_at, self._recent = 0.0, 0.0
-        #: When a request was last sent while no reply was due, when data last arrived, and for how
-        #: many seconds a reply may be overdue (kazoo's read timeout, once connected).
-        self._asked_at, self._heard_at, self._patience = 0.0, 0.0, math.inf
-        #: Whether any thread may send: connected, with a socket whose send is implemented in C, so
-        #: that no signal handler runs in the middle of it.
-        self._open = False
+        #: When a request was last sent, and for how many seconds that makes a ping unnecessary.
+        self._sent_at, self._ping_free_s = 0.0, 0.0
+        #: Since when a reply has been due, when data last arrived, and the timeout of a reply in
+        #: seconds (kazoo's read timeout, once connected).
+        self._reply_due_since, self._received_at, self._reply_timeout = 0.0, 0.0, math.inf
+        #: Whether any thread may send and read: connected, with a socket whose send is implemented in
+        #: C, so that no signal handler runs in the middle of it.
+        self._caller_io_enabled = False
 
     # ---- connecting
 
     def _connect(self, host: str, hostip: str, port: int) -> Any:
-        self.broken()
+        self.connection_lost()
         self._reset_input()
         timeouts = super()._connect(host, hostip, port)
-        self._recent = timeouts[0] / 1000 * PING_FREE_FRACTION
-        self._heard_at, self._patience = monotonic(), timeouts[0] / 1000
+        self._ping_free_s = timeouts[0] / 1000 * PING_FREE_FRACTION
+        self._received_at, self._reply_timeout = monotonic(), timeouts[0] / 1000
         with self.lock:
-            made = type(self._socket)  # TLS's and gevent's have no send in C
-            self._open = made is socket.socket and isinstance(made.send, MethodDescriptorType)
+            kind = type(self._socket)  # TLS's and gevent's have no send in C
+            self._caller_io_enabled = kind is socket.socket and isinstance(kind.send, MethodDescriptorType)
         return timeouts
 
-    def broken(self) -> None:
+    def connection_lost(self) -> None:
         """Stop sending. Called in the connection thread, before the lost connection is reported."""
-        with self.reader, self.lock:
-            self._open = False
+        with self.reader_lock, self.lock:
+            self._caller_io_enabled = False
             self._outgoing = None
-        self._patience = math.inf
+        self._reply_timeout = math.inf
 
     # ---- waiting, in the connection thread
 
@@ -165,34 +165,34 @@ class FastWire(CallerReadsReplies):
 
         Raise ConnectionDropped if a reply is overdue and the socket has nothing to read.
         """
-        until, wire = monotonic() + timeout, self._socket
+        until, sock = monotonic() + timeout, self._socket
         while True:
-            away_until = self._yield_socket(until) if self._open else 0.0
-            if not away_until and self._open and self._has_undelivered():
-                return [wire], [], []
+            deferred_until = self._defer_reading(until) if self._caller_io_enabled else 0.0
+            if not deferred_until and self._caller_io_enabled and self._has_undelivered():
+                return [sock], [], []
             poller = select.poll()
             for one in reads:
-                if one is not wire or not away_until:
+                if one is not sock or not deferred_until:
                     poller.register(one, select.POLLIN)
-            if self._outgoing is not None and not away_until:
-                poller.register(wire, select.POLLIN | select.POLLOUT)
-            seconds = (away_until or min(until, self._reply_overdue_at())) - monotonic()
+            if self._outgoing is not None and not deferred_until:
+                poller.register(sock, select.POLLIN | select.POLLOUT)
+            seconds = (deferred_until or min(until, self._reply_overdue_at())) - monotonic()
             found = dict(poller.poll(max(0.0, seconds) * 1000))
-            if away_until and not found:
+            if deferred_until and not found:
                 continue
-            if found.get(wire.fileno(), 0) & select.POLLOUT:
+            if found.get(sock.fileno(), 0) & select.POLLOUT:
                 self._continue_write()
             readable = [one for one in reads if found.get(one.fileno(), 0) & ~select.POLLOUT]
             now = monotonic()
-            if wire not in readable and now >= self._reply_overdue_at():
-                raise ConnectionDropped(f"no reply for {self._patience:.1f} s")
+            if sock not in readable and now >= self._reply_overdue_at():
+                raise ConnectionDropped(f"no reply for {self._reply_timeout:.1f} s")
             if readable or now >= until:
                 return readable, [], []
 
     def _reply_overdue_at(self) -> float:
         """Return when the connection must be dropped because a reply is overdue."""
         owed = self.client._pending or self._outgoing is not None or self.ping_outstanding.is_set()
-        return max(self._asked_at, self._heard_at) + self._patience if owed else math.inf
+        return max(self._reply_due_since, self._received_at) + self._reply_timeout if owed else math.inf
 
     # ---- reading, in the connection thread
 
@@ -203,11 +203,11 @@ class FastWire(CallerReadsReplies):
             try:
                 if not self._is_complete():  # replies that a caller has read come before a closed connection
                     self._receive()
-                while response != kazoo.CLOSE_RESPONSE and self._is_complete():
+                while response != kazoo_connection.CLOSE_RESPONSE and self._is_complete():
                     if not self._discard_delivered():
                         response = super()._read_socket(read_timeout)
             finally:
-                self.reader.release()
+                self.reader_lock.release()
         return response
 
     def _receive(self) -> None:
@@ -217,7 +217,7 @@ class FastWire(CallerReadsReplies):
                 if not chunk:
                     raise ConnectionDropped("socket connection broken")
                 self._input += chunk
-                self._heard_at = monotonic()
+                self._received_at = monotonic()
                 if not (isinstance(self._socket, ssl.SSLSocket) and self._socket.pending()):
                     return
 
@@ -244,7 +244,7 @@ class FastWire(CallerReadsReplies):
     def send(self) -> None:
         """Send the queue, now if possible. Callable from any thread; does not block."""
         with self.lock:
-            if self._open:
+            if self._caller_io_enabled:
                 with suppress(OSError):  # the connection thread gets the error too
                     if self._send_queued() and not self.client._queue:
                         return
@@ -264,7 +264,7 @@ class FastWire(CallerReadsReplies):
         """Write kazoo's own messages, waiting for room only before the session is connected."""
         with self._socket_error_handling():
             self._start_write(Outgoing(deque(), (), bytes(msg)))
-            while not self._complete_write() and self._patience == math.inf:
+            while not self._complete_write() and self._reply_timeout == math.inf:
                 self._wait_for_room(timeout)
 
     def _wait_for_room(self, timeout: float) -> None:
@@ -282,11 +282,11 @@ class FastWire(CallerReadsReplies):
     def _next_batch(self) -> Outgoing | None:
         """Choose the next requests to send, and their xids."""
         self._note_request()
-        taken: deque[Any] = deque(islice(self.client._queue, WRITE_REQUESTS))
-        expected, frames, size, xid = [], [], 0, self._xid
-        for number, (request, reply) in enumerate(taken):
+        to_dequeue: deque[Any] = deque(islice(self.client._queue, WRITE_REQUESTS))
+        awaiting_reply, frames, size, xid = [], [], 0, self._xid
+        for number, (request, reply) in enumerate(to_dequeue):
             if size > WRITE_BYTES:
-                taken = deque(islice(taken, number))
+                to_dequeue = deque(islice(to_dequeue, number))
                 break
             following = xid % 2147483647 + 1
             frame = self._frame(request, reply, following)
@@ -294,8 +294,8 @@ class FastWire(CallerReadsReplies):
                 xid = following
                 size += len(frame)
                 frames.append(frame)
-                expected.append((request, reply, xid))
-        return Outgoing(taken, tuple(expected), b"".join(frames)) if taken else None
+                awaiting_reply.append((request, reply, xid))
+        return Outgoing(to_dequeue, tuple(awaiting_reply), b"".join(frames)) if to_dequeue else None
 
     def _start_write(self, outgoing: Outgoing) -> None:
         """Set the bytes to send next."""
@@ -330,27 +330,27 @@ class FastWire(CallerReadsReplies):
         reply to a needless ping is late.
         """
         with self.lock:
-            if self._outgoing is None and monotonic() - self._sent_at > self._recent:
+            if self._outgoing is None and monotonic() - self._sent_at > self._ping_free_s:
                 self._note_request()
                 super()._send_ping(connect_timeout)
 
     def _note_request(self) -> None:
         """Record the time, if no reply was due so far, because a request is sent now."""
         if not self.client._pending and not self.ping_outstanding.is_set():
-            self._asked_at = monotonic()
+            self._reply_due_since = monotonic()
 
     def _add_pending(self, outgoing: Outgoing) -> None:
         """Move requests from the queue to the pending ones, before their first byte is sent."""
         pending, queue = self.client._pending, self.client._queue
-        if outgoing.expected:
-            self._xid = outgoing.expected[-1][2]
-            if not pending or pending[-1] is not outgoing.expected[-1]:
-                pending.extend(outgoing.expected)
-        taken = outgoing.taken
-        while taken:
-            if queue and queue[0] is taken[0]:
+        if outgoing.awaiting_reply:
+            self._xid = outgoing.awaiting_reply[-1][2]
+            if not pending or pending[-1] is not outgoing.awaiting_reply[-1]:
+                pending.extend(outgoing.awaiting_reply)
+        to_dequeue = outgoing.to_dequeue
+        while to_dequeue:
+            if queue and queue[0] is to_dequeue[0]:
                 queue.popleft()
-            taken.popleft()
+            to_dequeue.popleft()
 
 
 def ready(reads: Any, writes: Any, timeout: float | None) -> tuple[list[Any], list[Any], list[Any]]:

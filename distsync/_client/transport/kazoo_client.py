@@ -31,7 +31,7 @@ from typing import Any
 from kazoo.client import KazooClient
 from kazoo.exceptions import EXCEPTIONS, AuthFailedError, ConnectionDropped, SASLException, ZookeeperError
 from kazoo.handlers.threading import SequentialThreadingHandler
-from kazoo.protocol import connection as kazoo
+from kazoo.protocol import connection as kazoo_connection
 from kazoo.protocol.serialization import SASL, Auth, CloseInstance, Connect
 from kazoo.protocol.states import KeeperState
 from kazoo.retry import KazooRetry
@@ -41,7 +41,7 @@ from distsync._client.own_threads import OwnThread
 from distsync._client.settings import Settings
 from distsync._client.transport import fast_io
 from distsync._client.transport.kazoo_errors import unknown_error
-from distsync._client.transport.pending_replies import PendingReply
+from distsync._client.transport.reply_futures import ReplyFuture
 from distsync.errors import PayloadTooLargeError
 
 #: Maximum duration in seconds of one attempt to reach one host. Less than the 2 s in which a client
@@ -73,7 +73,7 @@ THROTTLED = -127
 FRAME = struct.Struct("!iii")
 
 #: Errors of a connection that a server accepts and then closes, perhaps before the client notices.
-HANG_UPS = (ConnectionDropped, ConnectionResetError, BrokenPipeError)
+CLOSED_BY_SERVER = (ConnectionDropped, ConnectionResetError, BrokenPipeError)
 SERVER_CLOSED = (
     ": connection closed by the server (is maxClientCnxns reached, does it expect TLS, or is it starting or stopping?)"
 )
@@ -97,8 +97,8 @@ logger.addFilter(_has_no_secret)
 class Handler(SequentialThreadingHandler):  # type: ignore[misc]
     """kazoo's handler without its worker threads."""
 
-    wire: fast_io.FastWire | None = None
-    """The connection, if it waits for its socket in its own way."""
+    fast_connection: fast_io.FastIO | None = None
+    """The connection, if it uses fast I/O and so waits for its socket itself."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -121,10 +121,10 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
         callback.func(*callback.args)
 
     def select(self, reads: Any, writes: Any, others: Any, timeout: float | None = None) -> Any:
-        if self.wire is None or others or (reads and writes):
+        if self.fast_connection is None or others or (reads and writes):
             return super().select(reads, writes, others, timeout)
         if reads and timeout is not None:
-            return self.wire.wait(reads, timeout)
+            return self.fast_connection.wait(reads, timeout)
         return fast_io.ready(reads, writes, timeout)
 
     host = ""
@@ -139,7 +139,7 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
         return tls.connect(address, self.host, context, seconds)
 
 
-class KazooConnection(kazoo.ConnectionHandler):  # type: ignore[misc]
+class KazooConnection(kazoo_connection.ConnectionHandler):  # type: ignore[misc]
     """kazoo's connection and its thread, with the changes listed at the top."""
 
     refusals = 0
@@ -179,16 +179,16 @@ class KazooConnection(kazoo.ConnectionHandler):  # type: ignore[misc]
         """Send the queue. Callable from any thread; does not block."""
         self.wake()
 
-    def read_for(self, replies: Sequence[PendingReply], seconds: float) -> None:
-        """Read ``replies`` in the calling thread, if supported."""
+    def read_replies(self, replies: Sequence[ReplyFuture], seconds: float) -> None:
+        """Let the calling thread, which is about to wait for ``replies``, read them itself, if supported.
 
-    def listen(self) -> None:
-        """Let the connection thread read from now on."""
+        Without ``replies``, the thread waits for something else.
+        """
 
     def stop_reading(self) -> None:
         """End the reading of the calling thread, which was interrupted."""
 
-    def broken(self) -> None:
+    def connection_lost(self) -> None:
         """Handle a lost connection, in the connection thread, before it is reported."""
 
     def _connect(self, host: str, hostip: str, port: int) -> Any:
@@ -199,7 +199,7 @@ class KazooConnection(kazoo.ConnectionHandler):  # type: ignore[misc]
         except Exception as error:
             self.refusals += self._socket is not None
             problem = error.__context__ or error  # kazoo's error contains only a part of the message
-            self.problem = f"{host}:{port}: {problem}{SERVER_CLOSED if isinstance(problem, HANG_UPS) else ''}"
+            self.problem = f"{host}:{port}: {problem}{SERVER_CLOSED if isinstance(problem, CLOSED_BY_SERVER) else ''}"
             raise
         self.refusals, self.problem = 0, ""
         # kazoo's read timeout is two thirds of the negotiated timeout, in ms.
@@ -299,8 +299,8 @@ class KazooConnection(kazoo.ConnectionHandler):  # type: ignore[misc]
                 one.close()
 
 
-class FastKazooConnection(fast_io.FastWire, KazooConnection):
-    """The same with distsync's fast I/O."""
+class FastKazooConnection(fast_io.FastIO, KazooConnection):
+    """KazooConnection with distsync's fast I/O."""
 
 
 def connection_class(fast_wire: bool) -> type[KazooConnection]:
@@ -311,7 +311,7 @@ def connection_class(fast_wire: bool) -> type[KazooConnection]:
     return KazooConnection if unknown else FastKazooConnection
 
 
-class Kazoo(KazooClient):  # type: ignore[misc]
+class RawKazooClient(KazooClient):  # type: ignore[misc]
     """A kazoo client that takes requests as records, and reports its sessions.
 
     ``lock`` must be held by callers of `enqueue` and `enqueue_first`.
@@ -326,7 +326,7 @@ class Kazoo(KazooClient):  # type: ignore[misc]
         lock: Any = None,
         fast_wire: bool = True,
         on_reply_read_by_caller: Callable[
-            [PendingReply, Any, BaseException | None], bool
+            [ReplyFuture, Any, BaseException | None], bool
         ] = lambda reply, response, error: False,
         **options: Any,
     ) -> None:
@@ -340,10 +340,10 @@ class Kazoo(KazooClient):  # type: ignore[misc]
         self.on_session = on_session
         self.on_reply_read_by_caller = on_reply_read_by_caller
         sleeper, sasl = self._connection.retry_sleeper, self._connection.sasl_options
-        self._connection = kind(self, sleeper, logger=logger, sasl_options=sasl)
-        self._connection.lock = lock or threading.RLock()
-        if isinstance(self._connection, FastKazooConnection):
-            handler.wire = self._connection
+        self.connection = self._connection = kind(self, sleeper, logger=logger, sasl_options=sasl)
+        self.connection.lock = lock or threading.RLock()
+        if isinstance(self.connection, FastKazooConnection):
+            handler.fast_connection = self.connection
 
     def enqueue(self, *requests: tuple[Any, Any]) -> None:
         """Send the requests, in this order.
@@ -354,20 +354,6 @@ class Kazoo(KazooClient):  # type: ignore[misc]
         self._queue.extend(requests)
         self._connection.send()
 
-    def read_replies(self, replies: Sequence[PendingReply], seconds: float) -> None:
-        """Let the calling thread, which is about to wait for ``replies``, read them itself.
-
-        Without ``replies``, the thread waits for something else.
-        """
-        if replies:
-            self._connection.read_for(replies, seconds)
-        else:
-            self._connection.listen()
-
-    def stop_reading(self) -> None:
-        """End the reading of the calling thread, which was interrupted."""
-        self._connection.stop_reading()
-
     def enqueue_first(self, request: Any, reply: Any) -> None:
         """Send a request before those that may be queued since the connection broke."""
         self._queue.appendleft((request, reply))
@@ -375,7 +361,7 @@ class Kazoo(KazooClient):  # type: ignore[misc]
 
     def _session_callback(self, state: Any) -> None:
         if state not in (KeeperState.CONNECTED, KeeperState.CONNECTED_RO):
-            self._connection.broken()
+            self._connection.connection_lost()
         super()._session_callback(state)
 
     @property
@@ -386,15 +372,6 @@ class Kazoo(KazooClient):  # type: ignore[misc]
 
     def is_current_thread(self) -> bool:
         return any(thread.is_current() for thread in self.handler.spawned)
-
-    @property
-    def refusals(self) -> int:
-        return int(self._connection.refusals)
-
-    @property
-    def problem(self) -> str:
-        """Why the last attempt to connect failed; empty if it did not."""
-        return str(self._connection.problem)
 
     def end(self, seconds: float, *, flush: bool = True) -> None:
         """Close the connection and end its thread; with ``flush``, close the session first.
@@ -426,7 +403,7 @@ class Kazoo(KazooClient):  # type: ignore[misc]
 
 
 def kazoo_options(settings: Settings) -> dict[str, Any]:
-    """Return the settings as arguments of `Kazoo`."""
+    """Return the settings as arguments of `RawKazooClient`."""
     options: dict[str, Any] = {"timeout": settings.session_timeout, "fast_wire": settings.fast_wire}
     if settings.tls:
         options |= {

@@ -5,29 +5,29 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from kazoo import exceptions as kazoo
+from kazoo import exceptions as kazoo_exceptions
 
 from distsync import errors
 from distsync._protocols.steps import Create, Delete, Request, SetData
 
 #: Errors about one znode.
 ZNODE_ERRORS: dict[type[BaseException], Callable[[str], errors.DistsyncError]] = {
-    kazoo.NoNodeError: errors.NoNodeError,
-    kazoo.NodeExistsError: errors.NodeExistsError,
-    kazoo.BadVersionError: errors.BadVersionError,
-    kazoo.NotEmptyError: errors.NotEmptyError,
-    kazoo.NoChildrenForEphemeralsError: errors.ChildrenOfEphemeralError,
+    kazoo_exceptions.NoNodeError: errors.NoNodeError,
+    kazoo_exceptions.NodeExistsError: errors.NodeExistsError,
+    kazoo_exceptions.BadVersionError: errors.BadVersionError,
+    kazoo_exceptions.NotEmptyError: errors.NotEmptyError,
+    kazoo_exceptions.NoChildrenForEphemeralsError: errors.ChildrenOfEphemeralError,
 }
 
 #: Errors after which the request may or may not have been executed. SessionMoved comes from a
 #: server that the session has left. AuthFailed fails the outstanding requests when the server
 #: rejects the credentials; a call that waits for the next connection then gets the reason.
 CONNECTION_ERRORS = (
-    kazoo.ConnectionLoss,
-    kazoo.ConnectionDropped,
-    kazoo.OperationTimeoutError,
-    kazoo.SessionMovedError,
-    kazoo.AuthFailedError,
+    kazoo_exceptions.ConnectionLoss,
+    kazoo_exceptions.ConnectionDropped,
+    kazoo_exceptions.OperationTimeoutError,
+    kazoo_exceptions.SessionMovedError,
+    kazoo_exceptions.AuthFailedError,
 )
 
 #: Errors in which a quorum took part, so that they prove that the session is alive.
@@ -62,9 +62,9 @@ def _ours(error: BaseException, request: Request[Any]) -> errors.DistsyncError:
     path = request.path
     if isinstance(error, CONNECTION_ERRORS):
         return errors.DisconnectedError(path)
-    if isinstance(error, kazoo.SessionExpiredError):
+    if isinstance(error, kazoo_exceptions.SessionExpiredError):
         return errors.SessionLostError(f"{type(request).__name__} {path}")
-    if isinstance(error, kazoo.NoAuthError):
+    if isinstance(error, kazoo_exceptions.NoAuthError):
         return errors.AccessDeniedError(path, PERMISSIONS.get(type(request), "READ"))
     make_error = ZNODE_ERRORS.get(type(error))
     if make_error:
@@ -73,9 +73,9 @@ def _ours(error: BaseException, request: Request[Any]) -> errors.DistsyncError:
     return errors.RequestError(path, name_of(error), *([advice] if advice else ()))
 
 
-def unknown_error(code: int) -> kazoo.ZookeeperError:
+def unknown_error(code: int) -> kazoo_exceptions.ZookeeperError:
     """Return an error with a code that this kazoo does not know."""
-    error = kazoo.ZookeeperError(f"error {code}")
+    error = kazoo_exceptions.ZookeeperError(f"error {code}")
     error.code = code
     return error
 

@@ -6,9 +6,8 @@ from collections import namedtuple
 from collections.abc import Callable
 from typing import Any
 
-from kazoo import exceptions as kazoo
-from kazoo.exceptions import EXCEPTIONS
-from kazoo.protocol import serialization as wire
+from kazoo import exceptions as kazoo_exceptions
+from kazoo.protocol import serialization
 
 from distsync._client.acls import Access
 from distsync._client.transport.kazoo_errors import translate, unknown_error
@@ -35,7 +34,7 @@ EPHEMERAL, SEQUENCE, CONTAINER = 1, 2, 4
 Watcher = Callable[[Any], object]
 
 
-class CreateContainer(wire.Create2):  # type: ignore[misc]
+class CreateContainer(serialization.Create2):  # type: ignore[misc]
     """Request for a container node, which kazoo lacks: create2 with another opcode."""
 
     type = 19
@@ -52,17 +51,17 @@ class TransactionRequest(namedtuple("TransactionRequest", "operations")):
 
     def serialize(self) -> bytes:
         parts: list[bytes] = []
-        before, packed, acls = None, b"", dict[int, bytes]()
+        previous, packed, acls = None, b"", dict[int, bytes]()
         for operation in self.operations:
-            if operation is not before:  # several operations may be one object, which is packed once
-                before, packed = operation, _packed(operation, acls)
+            if operation is not previous:  # several operations may be one object, which is packed once
+                previous, packed = operation, _packed(operation, acls)
             parts.append(packed)
-        return b"".join((*parts, wire.multiheader_struct.pack(-1, True, -1)))
+        return b"".join((*parts, serialization.multiheader_struct.pack(-1, True, -1)))
 
     @classmethod
     def deserialize(cls, data: bytes, offset: int) -> list[Any]:
         results: list[Any] = []
-        unpack, size = wire.multiheader_struct.unpack_from, wire.multiheader_struct.size
+        unpack, size = serialization.multiheader_struct.unpack_from, serialization.multiheader_struct.size
         kind, done, _ = unpack(data, offset)
         while not done:
             result, offset = _result(kind, data, offset + size)
@@ -81,24 +80,27 @@ class KazooMultiRead(namedtuple("KazooMultiRead", "paths")):
     type = 22
 
     def serialize(self) -> bytes:
-        head, pack = wire.multiheader_struct.pack(wire.GetData.type, False, -1), wire.int_struct.pack
+        head, pack = (
+            serialization.multiheader_struct.pack(serialization.GetData.type, False, -1),
+            serialization.int_struct.pack,
+        )
         encoded = [path.encode() for path in self.paths]
         parts = [part for path in encoded for part in (head, pack(len(path)), path, b"\0")]
-        return b"".join((*parts, wire.multiheader_struct.pack(-1, True, -1)))
+        return b"".join((*parts, serialization.multiheader_struct.pack(-1, True, -1)))
 
     @classmethod
     def deserialize(cls, data: bytes, offset: int) -> list[Any]:
         results: list[Any] = []
-        unpack, size = wire.multiheader_struct.unpack_from, wire.multiheader_struct.size
+        unpack, size = serialization.multiheader_struct.unpack_from, serialization.multiheader_struct.size
         kind, done, _ = unpack(data, offset)
         while not done:
             offset += size
             if kind == -1:
                 result, offset = _result(kind, data, offset)
             else:
-                content, offset = wire.read_buffer(data, offset)
-                result = Node(content or b"", Stat._make(wire.stat_struct.unpack_from(data, offset)))
-                offset += wire.stat_struct.size
+                content, offset = serialization.read_buffer(data, offset)
+                result = Node(content or b"", Stat._make(serialization.stat_struct.unpack_from(data, offset)))
+                offset += serialization.stat_struct.size
             results.append(result)
             kind, done, _ = unpack(data, offset)
         return results
@@ -106,31 +108,35 @@ class KazooMultiRead(namedtuple("KazooMultiRead", "paths")):
 
 def _packed(operation: Any, acls: dict[int, bytes]) -> bytes:
     """Return an operation of a multi with its header. ``acls`` caches packed ACLs by id."""
-    header = wire.multiheader_struct.pack(operation.type, False, -1)
-    if operation.type != wire.Create.type:
+    header = serialization.multiheader_struct.pack(operation.type, False, -1)
+    if operation.type != serialization.Create.type:
         return bytes(header + operation.serialize())
     acl = acls.get(id(operation.acl))
     if acl is None:
         empty = operation._replace(path="", data=b"", flags=0).serialize()
-        acl = acls[id(operation.acl)] = bytes(empty[2 * wire.int_struct.size : -wire.int_struct.size])
-    path, data, pack = operation.path.encode(), operation.data, wire.int_struct.pack
+        acl = acls[id(operation.acl)] = bytes(empty[2 * serialization.int_struct.size : -serialization.int_struct.size])
+    path, data, pack = operation.path.encode(), operation.data, serialization.int_struct.pack
     return b"".join((header, pack(len(path)), path, pack(len(data)), data, acl, pack(operation.flags)))
 
 
 def _result(kind: int, data: bytes, offset: int) -> tuple[Any, int]:
     """Return one result of a multi, and the offset of the next one."""
-    if kind == wire.SetData.type:
-        return Stat._make(wire.stat_struct.unpack_from(data, offset)), offset + wire.stat_struct.size
+    if kind == serialization.SetData.type:
+        return Stat._make(serialization.stat_struct.unpack_from(data, offset)), offset + serialization.stat_struct.size
     if kind in CREATES:
-        path, offset = wire.read_string(data, offset)
-        return Created(path, None), offset + (wire.stat_struct.size if kind != wire.Create.type else 0)
+        path, offset = serialization.read_string(data, offset)
+        return Created(path, None), offset + (
+            serialization.stat_struct.size if kind != serialization.Create.type else 0
+        )
     if kind == -1:
-        code = wire.int_struct.unpack_from(data, offset)[0]
-        return (EXCEPTIONS[code]() if code in EXCEPTIONS else unknown_error(code)), offset + 4
+        code = serialization.int_struct.unpack_from(data, offset)[0]
+        return (
+            kazoo_exceptions.EXCEPTIONS[code]() if code in kazoo_exceptions.EXCEPTIONS else unknown_error(code)
+        ), offset + 4
     return None, offset
 
 
-CREATES = (wire.Create.type, wire.Create2.type, CreateContainer.type)
+CREATES = (serialization.Create.type, serialization.Create2.type, CreateContainer.type)
 
 
 class Translator:
@@ -147,40 +153,40 @@ class Translator:
     def create(self, request: Create, inside: bool) -> Any:
         if request.container and self.containers and not (request.ephemeral or request.sequence):
             return CreateContainer(request.path, request.data, self._access.of(request.path), CONTAINER)
-        record = wire.Create if inside else wire.Create2
+        record = serialization.Create if inside else serialization.Create2
         flags = request.ephemeral * EPHEMERAL + request.sequence * SEQUENCE
         return record(request.path, request.data, self._access.of(request.path), flags)
 
     def multi(self, request: Multi) -> Any:
         records: list[Any] = []
-        before = None
+        previous = None
         for operation in request.operations:
-            records.append(records[-1] if operation is before else self.operation(operation))
-            before = operation
+            records.append(records[-1] if operation is previous else self.operation(operation))
+            previous = operation
         return TransactionRequest(records)
 
     def operation(self, operation: Any) -> Any:
         if isinstance(operation, Create):
             return self.create(operation, inside=True)
         if isinstance(operation, Check):
-            return wire.CheckVersion(operation.path, operation.version)
+            return serialization.CheckVersion(operation.path, operation.version)
         return self.record(operation, None)
 
 
 RECORDS: dict[type[Any], Callable[[Translator, Any, Watcher | None], Any]] = {
     Create: lambda self, request, _: self.create(request, inside=False),
-    Delete: lambda _, request, __: wire.Delete(request.path, request.version),
-    SetData: lambda _, request, __: wire.SetData(request.path, request.data, request.version),
-    GetData: lambda _, request, watcher: wire.GetData(request.path, watcher),
+    Delete: lambda _, request, __: serialization.Delete(request.path, request.version),
+    SetData: lambda _, request, __: serialization.SetData(request.path, request.data, request.version),
+    GetData: lambda _, request, watcher: serialization.GetData(request.path, watcher),
     MultiRead: lambda _, request, __: KazooMultiRead(request.paths),
-    Exists: lambda _, request, watcher: wire.Exists(request.path, watcher),
-    Children: lambda _, request, watcher: wire.GetChildren2(request.path, watcher),
+    Exists: lambda _, request, watcher: serialization.Exists(request.path, watcher),
+    Children: lambda _, request, watcher: serialization.GetChildren2(request.path, watcher),
     Sync: lambda *_: TransactionRequest(()),
     Multi: lambda self, request, _: self.multi(request),
 }
 
 
-ANSWERS: dict[type[Any], Callable[[Any], Any]] = {
+RESULTS: dict[type[Any], Callable[[Any], Any]] = {
     Create: lambda response: Created(response[0], Stat._make(response[1])),
     Delete: lambda _: None,
     SetData: Stat._make,
@@ -191,7 +197,7 @@ ANSWERS: dict[type[Any], Callable[[Any], Any]] = {
 }
 
 
-def answer(request: Request[Any], response: Any) -> Any:
+def result_of(request: Request[Any], response: Any) -> Any:
     """Return the result of ``request``, or raise the error of a failed multi."""
     if isinstance(request, Multi):
         return _results(request, response)
@@ -200,7 +206,7 @@ def answer(request: Request[Any], response: Any) -> Any:
             translate(result, GetData(path)) if isinstance(result, Exception) else result
             for path, result in zip(request.paths, response, strict=True)
         )
-    return ANSWERS[type(request)](response)
+    return RESULTS[type(request)](response)
 
 
 def _results(request: Multi, results: list[Any]) -> tuple[Any, ...]:
@@ -208,17 +214,17 @@ def _results(request: Multi, results: list[Any]) -> tuple[Any, ...]:
     failed = [index for index, result in enumerate(results) if isinstance(result, Exception)]
     if not failed:
         return tuple(results)
-    raise _refusal(request, results, failed)
+    raise _error_of(request, results, failed)
 
 
-def _refusal(request: Multi, results: list[Any], failed: list[int]) -> BaseException:
+def _error_of(request: Multi, results: list[Any], failed: list[int]) -> BaseException:
     # The operation that failed by itself, and was not just rolled back or skipped.
-    index = next((place for place in failed if not isinstance(results[place], ROLLED_BACK_ERRORS)), failed[0])
+    index = next((each for each in failed if not isinstance(results[each], ROLLED_BACK_ERRORS)), failed[0])
     error = translate(results[index], request.operations[index])
     error.index = index  # type: ignore[attr-defined]
     return error
 
 
-ROLLED_BACK_ERRORS = (kazoo.RolledBackError, kazoo.RuntimeInconsistency)
+ROLLED_BACK_ERRORS = (kazoo_exceptions.RolledBackError, kazoo_exceptions.RuntimeInconsistency)
 
-__all__ = ["CreateContainer", "TransactionRequest", "Translator", "answer"]
+__all__ = ["CreateContainer", "TransactionRequest", "Translator", "result_of"]

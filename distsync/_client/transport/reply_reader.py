@@ -14,7 +14,7 @@ Invariant: each line may be executed again by the next reader without harm.
 * Bytes move from the socket to the input buffer in one operation of C.
 * A reply is first delivered (only the first delivery counts), then recorded as delivered, then
   removed from the pending requests and from the input, if it is still there.
-* A reply that reveals a lapsed lease is left to the connection thread.
+* A reply that reveals an expired lease is left to the connection thread.
 
 This is the reading half of fast_io.py, and is used only with it.
 """
@@ -29,13 +29,13 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from kazoo.exceptions import EXCEPTIONS, NoNodeError, UnimplementedError
-from kazoo.protocol import connection as kazoo
+from kazoo.protocol import connection as kazoo_connection
 from kazoo.protocol.serialization import Close, Exists, GetChildren, GetChildren2, Transaction, int_struct
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from distsync._client.transport.pending_replies import PendingReply
+    from distsync._client.transport.reply_futures import ReplyFuture
 
 #: How long, in seconds, the connection thread leaves the socket to callers after one has read from
 #: it. Events may be delayed by as much.
@@ -56,13 +56,13 @@ CHILDREN = (GetChildren, GetChildren2)
 CONNECTION_THREAD_ERRORS = (UnimplementedError.code, -127)
 
 
-class CallerReadsReplies(kazoo.ConnectionHandler):  # type: ignore[misc]
-    """Mixin for FastWire that lets callers read their own replies."""
+class CallerReadsReplies(kazoo_connection.ConnectionHandler):  # type: ignore[misc]
+    """Mixin for FastIO that lets callers read their own replies."""
 
     if TYPE_CHECKING:
-        _open: bool
+        _caller_io_enabled: bool
         _outgoing: Any
-        _heard_at: float
+        _received_at: float
 
         def wake(self) -> None: ...
 
@@ -72,32 +72,38 @@ class CallerReadsReplies(kazoo.ConnectionHandler):  # type: ignore[misc]
         super().__init__(*args, **options)
         #: Held by the thread that reads from the connection and delivers what it reads. While
         #: connected, the connection thread never blocks on it.
-        self.reader = threading.RLock()
+        self.reader_lock = threading.RLock()
         self._input = bytearray()
         #: Xid of the last reply that a caller delivered. It may still be in the pending requests
         #: and in the input.
         self._delivered_xid: int | None = None
-        #: Until when the connection thread leaves the socket to callers, and whether it does now.
-        self._away_until, self._is_away = 0.0, False
+        #: Until when the connection thread defers its reading to let callers read, and whether it does now.
+        self._deferred_until, self._is_deferring = 0.0, False
 
     # ---- in a thread that waits
 
-    def read_for(self, replies: Sequence[PendingReply], seconds: float) -> None:
-        """Read ``replies`` in this thread, if they arrive soon and no others are pending."""
+    def read_replies(self, replies: Sequence[ReplyFuture], seconds: float) -> None:
+        """Read ``replies`` in this thread, if they arrive soon and no others are pending.
+
+        Without ``replies``, let the connection thread read.
+        """
+        if not replies:
+            self.stop_deferring()
+            return
         pending = self.client._pending
-        if self._open and self._outgoing is None and len(pending) <= len(replies) and not self._is_reader:
+        if self._caller_io_enabled and self._outgoing is None and len(pending) <= len(replies) and not self._is_reader:
             try:
-                if self.reader.acquire(blocking=False):
+                if self.reader_lock.acquire(blocking=False):
                     self._read_own_replies(replies, min(seconds, MAX_CALLER_READ_S))
             finally:
                 self.stop_reading()
         if pending:
-            self.listen()
+            self.stop_deferring()
 
-    def listen(self) -> None:
+    def stop_deferring(self) -> None:
         """Let the connection thread read from now on."""
-        self._away_until = 0.0
-        if self._is_away:
+        self._deferred_until = 0.0
+        if self._is_deferring:
             self._wake_if_alive()
 
     def stop_reading(self) -> None:
@@ -107,9 +113,9 @@ class CallerReadsReplies(kazoo.ConnectionHandler):  # type: ignore[misc]
         that are in our buffer already.
         """
         with suppress(RuntimeError):
-            self.reader.release()
+            self.reader_lock.release()
         if self._input:
-            self._away_until = 0.0
+            self._deferred_until = 0.0
             self._wake_if_alive()
 
     def _wake_if_alive(self) -> None:
@@ -120,48 +126,48 @@ class CallerReadsReplies(kazoo.ConnectionHandler):  # type: ignore[misc]
     @property
     def _is_reader(self) -> bool:
         """Whether the calling thread is already reading, under a signal handler or a finalizer."""
-        return bool(self.reader._is_owned())  # type: ignore[attr-defined]
+        return bool(self.reader_lock._is_owned())  # type: ignore[attr-defined]
 
-    def _read_own_replies(self, replies: Sequence[PendingReply], seconds: float) -> None:
-        if not self._open:  # it broke before this thread became the reader; from now on it cannot
+    def _read_own_replies(self, replies: Sequence[ReplyFuture], seconds: float) -> None:
+        if not self._caller_io_enabled:  # it broke before this thread became the reader; from now on it cannot
             return
         until = monotonic() + seconds
-        self._away_until = until + CALLER_READ_WINDOW_S
-        wire, poller = self._socket, select.poll()
+        self._deferred_until = until + CALLER_READ_WINDOW_S
+        sock, poller = self._socket, select.poll()
         with suppress(OSError, ValueError):  # the socket is being closed, which the connection thread handles
-            poller.register(wire, select.POLLIN)
+            poller.register(sock, select.POLLIN)
             while replies[-1].outcome is None:
                 if not poller.poll(max(0.0, until - monotonic()) * 1000):
                     return
                 had = len(self._input)
-                any(map(self._input.extend, map(wire.recv, (READ_BYTES,))))
+                any(map(self._input.extend, map(sock.recv, (READ_BYTES,))))
                 if len(self._input) == had:
                     return
-                self._heard_at = monotonic()
-                while self._has_answer():
+                self._received_at = monotonic()
+                while self._has_reply():
                     if not self._discard_delivered() and not self._deliver(replies):
                         return
-            self._away_until = monotonic() + CALLER_READ_WINDOW_S
+            self._deferred_until = monotonic() + CALLER_READ_WINDOW_S
 
-    def _has_answer(self) -> bool:
+    def _has_reply(self) -> bool:
         """Whether the input begins with a complete and plausible reply."""
         return len(self._input) >= int_struct.size + HEADER.size and len(self._input) >= self._length() > HEADER.size
 
-    def _deliver(self, replies: Sequence[PendingReply]) -> bool:
+    def _deliver(self, replies: Sequence[ReplyFuture]) -> bool:
         """Deliver the next reply if it is one of ``replies``. Return whether it was delivered."""
-        xid, zxid, error = HEADER.unpack_from(self._input, int_struct.size)
+        xid, zxid, code = HEADER.unpack_from(self._input, int_struct.size)
         client = self.client
         if not client._pending:
             return False
-        request, reply, expected = client._pending[0]
-        if xid != expected or not any(reply is one for one in replies) or isinstance(request, Close):
+        request, reply, expected_xid = client._pending[0]
+        if xid != expected_xid or not any(reply is one for one in replies) or isinstance(request, Close):
             return False
-        if error in CONNECTION_THREAD_ERRORS or (error and error not in EXCEPTIONS):
+        if code in CONNECTION_THREAD_ERRORS or (code and code not in EXCEPTIONS):
             return False
-        missing = error == NoNodeError.code and request.type == Exists.type
-        response = refusal = None
-        if error and not missing:
-            refusal = EXCEPTIONS[error]()
+        missing = code == NoNodeError.code and request.type == Exists.type
+        response = error = None
+        if code and not missing:
+            error = EXCEPTIONS[code]()
         elif not missing:
             try:
                 response = request.deserialize(bytes(self._input[int_struct.size : self._length()]), HEADER.size)
@@ -169,12 +175,12 @@ class CallerReadsReplies(kazoo.ConnectionHandler):  # type: ignore[misc]
                 return False
             if request.type == Transaction.type:
                 response = Transaction.unchroot(client, response)
-        if not client.on_reply_read_by_caller(reply, response, refusal):
+        if not client.on_reply_read_by_caller(reply, response, error):
             return False
         if zxid > 0:
             client.last_zxid = zxid
         watcher = getattr(request, "watcher", None)
-        if watcher and refusal is None and not client._stopped.is_set():
+        if watcher and error is None and not client._stopped.is_set():
             watchers = client._child_watchers if isinstance(request, CHILDREN) else client._data_watchers
             watchers[request.path].add(watcher)
         self._delivered_xid = xid
@@ -199,34 +205,34 @@ class CallerReadsReplies(kazoo.ConnectionHandler):  # type: ignore[misc]
 
     # ---- in the connection thread
 
-    def _yield_socket(self, until: float) -> float:
+    def _defer_reading(self, until: float) -> float:
         """Return when to read from the socket, at most ``until``; 0.0 for now."""
-        self._is_away = True
-        until = min(until, self._away_until)
+        self._is_deferring = True
+        until = min(until, self._deferred_until)
         if self._outgoing is None and monotonic() < until:
             return until
-        self._is_away = False
+        self._is_deferring = False
         return 0.0
 
     def _try_become_reader(self) -> bool:
         """Become the only reader, until ``stop_reading``. Return False if a caller is reading."""
-        if self.reader.acquire(blocking=False):
+        if self.reader_lock.acquire(blocking=False):
             return True
-        self._is_away, self._away_until = True, monotonic() + CALLER_READ_WINDOW_S
-        # The last reader may have checked _is_away before it was set, and then does not wake the connection thread.
-        return self.reader.acquire(blocking=False)
+        self._is_deferring, self._deferred_until = True, monotonic() + CALLER_READ_WINDOW_S
+        # The last reader may have checked _is_deferring before it was set, and then does not wake this thread.
+        return self.reader_lock.acquire(blocking=False)
 
     def _has_undelivered(self) -> bool:
         """Return whether a caller has read input that this thread must deliver."""
-        if not self._input or not self.reader.acquire(blocking=False):
+        if not self._input or not self.reader_lock.acquire(blocking=False):
             return False
         try:
             return self._is_complete()
         finally:
-            self.reader.release()
+            self.reader_lock.release()
 
     def _reset_input(self) -> None:
         """Discard the state of an earlier connection."""
-        with self.reader:
+        with self.reader_lock:
             self._input.clear()
             self._delivered_xid = None

@@ -24,10 +24,10 @@ from distsync._client.clocks import lease_clock
 from distsync._client.connection_state import ClientStatistics, ConnectionState
 from distsync._client.lease.holds import SESSION_EXPIRED, HoldTable
 from distsync._client.lease.lease_clock import LeaseClock
-from distsync._client.transport.kazoo_client import Kazoo
+from distsync._client.transport.kazoo_client import RawKazooClient
 from distsync._client.transport.kazoo_errors import LEADER_ERRORS, translate
-from distsync._client.transport.kazoo_requests import Translator, answer
-from distsync._client.transport.pending_replies import Batch, Outcome, PendingReply
+from distsync._client.transport.kazoo_requests import Translator, result_of
+from distsync._client.transport.reply_futures import Batch, Outcome, ReplyFuture
 from distsync._client.transport.watch_table import WatchTable
 from distsync._protocols.steps import Create, Delete, Multi, Request, SessionInfo, SetData, Signal, Sync
 from distsync.errors import ClientClosedError, ConfigurationError, SessionLostError
@@ -68,11 +68,11 @@ class ZooKeeperSession:
         self._holds = holds
         self._on_change = on_change
         self.lock = threading.RLock()
-        self._kazoo: Kazoo | None = None
+        self._kazoo: RawKazooClient | None = None
         self._address: tuple[str, Sequence[tuple[str, str]]] = ("", ())
         self._session_id: int | None = None
         self._timeout_ms = 0
-        self._waiting: list[PendingReply] = []
+        self._unsent: list[ReplyFuture] = []
         self._attempted_at = 0.0
         self._requests: Counter[str] = Counter()
         self._round_trips = 0
@@ -88,7 +88,7 @@ class ZooKeeperSession:
             "on_reply_read_by_caller": self._on_reply_read_by_caller,
             **self._options,
         }
-        kazoo = Kazoo(*reports, **options)
+        kazoo = RawKazooClient(*reports, **options)
         with self.lock:
             if self.state is ConnectionState.CLOSED:
                 return
@@ -104,7 +104,7 @@ class ZooKeeperSession:
     @property
     def problem(self) -> str:
         """Why the last attempt to connect failed; empty if it did not."""
-        return self._kazoo.problem if self._kazoo is not None else ""
+        return self._kazoo.connection.problem if self._kazoo is not None else ""
 
     @property
     def client_id(self) -> tuple[int, bytes] | None:
@@ -141,7 +141,7 @@ class ZooKeeperSession:
             self._enqueue(batch.replies[0])
         return batch
 
-    def _enqueue(self, *replies: PendingReply) -> None:
+    def _enqueue(self, *replies: ReplyFuture) -> None:
         for reply in replies:
             reply.on_response(self._on_response)
         if self.state is ConnectionState.CONNECTED:
@@ -154,52 +154,54 @@ class ZooKeeperSession:
         else:
             for reply in replies:
                 reply.session_id = self._session_id
-            self._waiting += replies
+            self._unsent += replies
 
-    def _send(self, replies: Sequence[PendingReply]) -> None:
+    def _send(self, replies: Sequence[ReplyFuture]) -> None:
         assert self._kazoo is not None
         self._kazoo.enqueue(*[(self._prepare(reply), reply) for reply in replies])
 
-    def _send_first(self, reply: PendingReply) -> None:
+    def _send_first(self, reply: ReplyFuture) -> None:
         """Send ``reply`` before all other requests."""
         assert self._kazoo is not None
         reply.on_response(self._on_response)
         self._kazoo.enqueue_first(self._prepare(reply), reply)
 
-    def _prepare(self, reply: PendingReply) -> Any:
+    def _prepare(self, reply: ReplyFuture) -> Any:
         """Stamp ``reply`` with the time and the session, and return the record to send."""
         reply.session_id = self._session_id
         reply.sent_at = lease_clock()
         return self._translator.record(reply.request, self.watches.arm(reply.request))
 
-    def read_replies(self, replies: Sequence[PendingReply], seconds: float) -> None:
+    def read_replies(self, replies: Sequence[ReplyFuture], seconds: float) -> None:
         """Let the calling thread, which is about to wait for ``replies``, read them itself.
 
         Without ``replies``, the thread waits for something else.
         """
-        if self._kazoo is not None:
-            self._kazoo.read_replies(replies, seconds)
+        kazoo = self._kazoo
+        if kazoo is not None:
+            kazoo.connection.read_replies(replies, seconds)
 
     def stop_reading(self) -> None:
         """End the reading of the calling thread, which was interrupted."""
-        if self._kazoo is not None:
-            self._kazoo.stop_reading()
+        kazoo = self._kazoo
+        if kazoo is not None:
+            kazoo.connection.stop_reading()
 
     def withdraw(self, batch: Batch) -> None:
         """Do not send the requests of ``batch`` that have not been sent yet."""
         with self.lock:
-            if self._waiting:
-                self._waiting = [reply for reply in self._waiting if reply not in batch.replies]
+            if self._unsent:
+                self._unsent = [reply for reply in self._unsent if reply not in batch.replies]
 
-    def _on_response(self, reply: PendingReply, response: Any, error: BaseException | None) -> None:
+    def _on_response(self, reply: ReplyFuture, response: Any, error: BaseException | None) -> None:
         """Settle ``reply`` in kazoo's connection thread, which an exception would end."""
         if not (isinstance(error, UnimplementedError) and self._retry_without_container(reply)):
             self._complete(reply, response, error, self._holds.expire)
 
-    def _on_reply_read_by_caller(self, reply: PendingReply, response: Any, error: BaseException | None) -> bool:
+    def _on_reply_read_by_caller(self, reply: ReplyFuture, response: Any, error: BaseException | None) -> bool:
         """Settle ``reply`` in the thread that waits for it. Repeatable if interrupted at any line.
 
-        Return False if the lease has run out. The connection thread must then settle the reply,
+        Return False if the lease has expired. The connection thread must then settle the reply,
         and ends the holds.
         """
         if len(self._holds) and lease_clock() >= self._lease.valid_until:
@@ -209,13 +211,13 @@ class ZooKeeperSession:
 
     def _complete(
         self,
-        reply: PendingReply,
+        reply: ReplyFuture,
         response: Any,
         error: BaseException | None,
         before_proof: Callable[[float], object] = lambda now: None,
     ) -> None:
         try:
-            outcome = Outcome(error=translate(error, reply.request)) if error else self._answer(reply, response)
+            outcome = Outcome(error=translate(error, reply.request)) if error else self._outcome_of(reply, response)
         except Exception as unexpected:
             outcome = Outcome(error=translate(unexpected, reply.request))
         if isinstance(reply.request, PROVING_REQUESTS) and (
@@ -225,13 +227,13 @@ class ZooKeeperSession:
             self._lease.prove(reply.session_id, reply.sent_at)
         reply.settle(outcome)
 
-    def _answer(self, reply: PendingReply, response: Any) -> Outcome:
+    def _outcome_of(self, reply: ReplyFuture, response: Any) -> Outcome:
         try:
-            return Outcome(answer(reply.request, response))
+            return Outcome(result_of(reply.request, response))
         except LEADER_ERRORS as refused:
             return Outcome(error=refused)
 
-    def _retry_without_container(self, reply: PendingReply) -> bool:
+    def _retry_without_container(self, reply: ReplyFuture) -> bool:
         """Retry without the container flag if it was set. Return whether ``reply`` is retried."""
         if not (isinstance(reply.request, Create) and reply.request.container and self._translator.containers):
             return False
@@ -263,14 +265,14 @@ class ZooKeeperSession:
             self.info = SessionInfo(session_id, timeout_ms)
             self.was_connected, self.lost_since = True, None
             self.state = ConnectionState.CONNECTED
-            waiting, self._waiting = self._waiting, []
+            unsent, self._unsent = self._unsent, []
             # The new server may lag behind the previous one, even behind our own writes whose
             # replies were lost.
             self._send_first(Batch((Sync("/"),), _ignore).replies[0])
-            self._send(waiting)
+            self._send(unsent)
         self._notify_state()
 
-    def _on_kazoo_state(self, kazoo: Kazoo, state: str) -> None:
+    def _on_kazoo_state(self, kazoo: RawKazooClient, state: str) -> None:
         """Handle a lost connection or session. `_on_session` handles a connected one."""
         if kazoo is not self._kazoo or state == KazooState.CONNECTED:
             return
@@ -298,12 +300,12 @@ class ZooKeeperSession:
         """End the session: its holds are lost, its watches fire, and its unsent requests fail."""
         with self.lock:
             ended, self._session_id = self._session_id, None
-            orphaned = [reply for reply in self._waiting if reply.session_id is not None]
-            self._waiting = [reply for reply in self._waiting if reply.session_id is None]
+            failed = [reply for reply in self._unsent if reply.session_id is not None]
+            self._unsent = [reply for reply in self._unsent if reply.session_id is None]
         if ended is not None:
             self._lease.end()
             self._holds.lose_all(SESSION_EXPIRED)
-        for reply in orphaned:
+        for reply in failed:
             reply.settle(Outcome(error=SessionLostError(f"{type(reply.request).__name__} {reply.request.path}")))
         self.watches.fire_all()
 
@@ -317,8 +319,8 @@ class ZooKeeperSession:
         """Fail all requests that wait for a connection, because there will be none."""
         with self.lock:
             self.failure = failure
-            waiting, self._waiting = self._waiting, []
-        for reply in waiting:
+            unsent, self._unsent = self._unsent, []
+        for reply in unsent:
             reply.settle(Outcome(error=failure))
         self._notify_state()
 
@@ -342,7 +344,7 @@ class ZooKeeperSession:
         if kazoo is None or self.info is not None or self.lost_since is None or self.failure is not None:
             return False
         timeouts = (now - self.lost_since) * 1000 / max(1, self._timeout_ms)
-        return timeouts > 1.5 if kazoo.is_dead else timeouts > 1 and kazoo.refusals >= MAX_REFUSED_HANDSHAKES
+        return timeouts > 1.5 if kazoo.is_dead else timeouts > 1 and kazoo.connection.refusals >= MAX_REFUSED_HANDSHAKES
 
     def give_up_session(self, now: float) -> None:
         """Change the state to LOST if the connection has been lost for the session timeout.
@@ -373,8 +375,8 @@ class ZooKeeperSession:
         """Fail all requests that wait for a connection. Those on the current one can still end."""
         with self.lock:
             self.closing = True
-            waiting, self._waiting = self._waiting, []
-        _fail_closed(waiting)
+            unsent, self._unsent = self._unsent, []
+        _fail_closed(unsent)
         self._notify_state()
 
     def close(self, seconds: float) -> None:
@@ -405,7 +407,7 @@ def _auth_data(auth: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
     return [(scheme, credential) for scheme, credential in auth if scheme != "sasl"]
 
 
-def _fail_closed(replies: Sequence[PendingReply]) -> None:
+def _fail_closed(replies: Sequence[ReplyFuture]) -> None:
     """Fail the requests because the client is closed."""
     for reply in replies:
         reply.settle(Outcome(error=ClientClosedError(f"{type(reply.request).__name__} {reply.request.path}")))

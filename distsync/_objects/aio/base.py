@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from distsync._client import default_client
 from distsync._client.driver.task_order import orders
 from distsync._objects.base import FencingToken, SharedObject
-from distsync._pickle import at_home
+from distsync._pickle import stable_pickle_name
 from distsync._protocols.locks.lock import Grant
 from distsync.errors import LockLostError, NotHeldError
 
@@ -86,14 +86,14 @@ class AsyncObject:
         Tasks continue in the order in which they called this.
         """
         starting = orders().starting
-        await starting.enter()
+        await starting.acquire()
         try:
             twin: SharedObject = self._sync
             client = twin._explicit_client or default_client.current.client
             if client is None or not client.is_started:
                 await asyncio.to_thread(lambda: twin.client.start())
         finally:
-            starting.leave()
+            starting.release()
 
     async def _await(self, protocol: Coroutine[Any, Any, Any], timeout: float | None = None) -> Any:
         return await self.client.run_async(protocol, timeout, self._sync)
@@ -125,7 +125,7 @@ async def _meanwhile(used: Any, protocol: Coroutine[Any, Any, Any]) -> Any:
     return await protocol
 
 
-@at_home
+@stable_pickle_name
 def async_object(kind: type[Self], twin: Any) -> Self:
     """Return the asyncio object around ``twin``, in the process that unpickles it."""
     made = kind.__new__(kind)

@@ -130,7 +130,7 @@ class Condition(AsyncObject):
         await self._lock.__aexit__(kind, error, trace)
 
     def _check_owned(self, doing: str) -> None:
-        if not self._lock._sync._is_used or self._lock._core.grant is None:
+        if not self._lock._sync._may_have_state or self._lock._core.grant is None:
             raise NotHeldError(f"cannot {doing} on un-acquired lock")
 
     async def wait(self) -> Literal[True]:
@@ -232,7 +232,7 @@ class Condition(AsyncObject):
         self._run_in_background(self._sync._core.notify(None))
 
     def __repr__(self) -> str:
-        used = self._lock._sync._is_used
+        used = self._lock._sync._may_have_state
         return self._repr_state("locked" if used and self._lock._core.grant is not None else "unlocked")
 
 

@@ -149,6 +149,6 @@ class Lock(AsyncOwnable):
             raise_or_note(lost, error)
 
     def __repr__(self) -> str:
-        used = self._sync._is_used
+        used = self._sync._may_have_state
         state = "locked" if used and self._core.grant is not None else "unlocked"
         return self._repr_state(f"{state}{shown_waiters(len(self._core.local_waiters) if used else 0)}")

@@ -23,7 +23,7 @@ from distsync._server.journal.change_records import NodeChange
 from distsync._server.peer import Peer
 from distsync._wire import records as r
 from distsync._wire.codes import PING_XID, ErrorCode, OpCode
-from distsync._wire.record_layouts import IN_MULTI
+from distsync._wire.record_codec import IN_MULTI
 
 Handler = Callable[[Peer, int, Any, int], list[Effect]]
 """(peer, xid, request, now_ms)"""

@@ -10,7 +10,7 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from distsync._wire.fields import ACLS, BOOL, BUFFER, INT, LONG, STRING, Field
+from distsync._wire.field_codec import ACLS, BOOL, BUFFER, INT, LONG, STRING, Field
 from distsync._wire.frames import WireError
 from distsync._wire.records import OPEN_ACL, Acl
 from distsync.errors import DistsyncError

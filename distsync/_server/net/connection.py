@@ -21,9 +21,9 @@ from distsync._server.admin.four_letter_words import ConnectionRow
 from distsync._server.admin.statistics import WORD_BYTES, ServerStatistics
 from distsync._server.effects import Accepted, Notify
 from distsync._server.engine import Engine
-from distsync._wire.codec import encode_connect_response, encode_event
 from distsync._wire.codes import OpCode
 from distsync._wire.frames import FrameSplitter, WireError, framed
+from distsync._wire.message_codec import encode_connect_response, encode_event
 
 log = logging.getLogger("distsync.server")
 

@@ -106,7 +106,7 @@ class Asked:
 
     def ask(self, request: steps.Request[Any]) -> None:
         if type(request) in TRACKED:
-            self.frame.created_nodes.sent(request)
+            self.frame.created_nodes.record_request(request)
         self.submissions.append(self.session.submit(request, self._answered))
 
     def abandon(self) -> None:
@@ -121,7 +121,7 @@ class Asked:
         self.missing -= 1
         if type(submission.step) in TRACKED:
             error = answer if isinstance(answer, BaseException) else None
-            self.frame.created_nodes.answered(submission.step, None if error else answer, error)
+            self.frame.created_nodes.record_reply(submission.step, None if error else answer, error)
         if not self.missing:
             failed = self.single and isinstance(answer, BaseException)
             self.task.resume(failed, answer if self.single else tuple(self.answers))

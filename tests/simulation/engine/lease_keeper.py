@@ -30,15 +30,15 @@ class Keeper:
         self.process = process
         self.world = process.world
         self.lease = LeaseClock()
-        self.holds = holds.HoldTable(self.lease, self._lapsed)
-        self._beat: Timer | None = None
-        self._lapse: Timer | None = None
+        self.holds = holds.HoldTable(self.lease, self._on_lease_expired)
+        self._heartbeat: Timer | None = None
+        self._expiry_check: Timer | None = None
 
     def hold(self, step: Hold) -> None:
         """Perform a Hold step."""
         self.holds.add(step, self.world.now)
         step.loss.subscribe(lambda: self.world.note(self.process.name, "loss", f"{step.path}: {step.loss.reason}"))
-        held = [each for each in self.holds.standing() if each.loss is step.loss]
+        held = [each for each in self.holds.active() if each.loss is step.loss]
         if held:
             self.process.clockwork.after(GUARD_AFTER_MS, lambda: self._guard(held[0]))
             self._schedule()
@@ -49,7 +49,7 @@ class Keeper:
     def watch(self, step: WatchNode) -> None:
         """Perform a WatchNode step."""
         self.holds.watch(step.loss, step.on_data)
-        for each in self.holds.standing():
+        for each in self.holds.active():
             if each.loss is step.loss:
                 self._guard(each)
 
@@ -57,14 +57,14 @@ class Keeper:
         """Report as lost everything that is held without proof."""
         self.holds.expire(self.world.now)
 
-    def _lapsed(self, lost: list[holds.HeldNode]) -> None:
+    def _on_lease_expired(self, lost: list[holds.HeldNode]) -> None:
         """Delete the znodes in case the session is still alive."""
         for held in lost:
             self.delete_leftover(LeftoverNode(held.path, True), held.session_id)
 
-    def delete_leftover(self, orphan: LeftoverNode, session_id: int) -> None:
+    def delete_leftover(self, leftover: LeftoverNode, session_id: int) -> None:
         """Delete the znode in the background, for as long as the session lives."""
-        self.process.background(delete_leftover(orphan, session_id))
+        self.process.background(delete_leftover(leftover, session_id))
 
     def session_ended(self) -> None:
         self.lease.end()
@@ -75,25 +75,25 @@ class Keeper:
         if not self.holds:
             return
         clockwork, now = self.process.clockwork, self.world.now
-        if self._beat is None:
-            self._beat = clockwork.after(round((self.lease.next_heartbeat - now) * 1000), self._prove, idle=True)
-        if self._lapse is None:
-            self._lapse = clockwork.after(round((self.lease.valid_until - now) * 1000), self._look, idle=True)
+        if self._heartbeat is None:
+            self._heartbeat = clockwork.after(round((self.lease.next_heartbeat - now) * 1000), self._prove, idle=True)
+        if self._expiry_check is None:
+            self._expiry_check = clockwork.after(round((self.lease.valid_until - now) * 1000), self._look, idle=True)
 
     def _prove(self) -> None:
-        self._beat = None
+        self._heartbeat = None
         session = self.process.session
         if self.holds and session.connected:
             session.submit(Sync(), lambda submission, answer: self._schedule())
         elif self.holds:
-            self._beat = self.process.clockwork.after(session.timeout_ms // 3, self._prove, idle=True)
+            self._heartbeat = self.process.clockwork.after(session.timeout_ms // 3, self._prove, idle=True)
 
     def _look(self) -> None:
-        self._lapse = None
+        self._expiry_check = None
         self.look()
         self._schedule()
 
     def _guard(self, held: holds.HeldNode) -> None:
-        if not held.over.fired and not held.guarded:
+        if not held.ended.fired and not held.guarded:
             held.guarded = True
             self.process.background(watch_held_node(held, lambda: self.holds.mark_lost(held.loss, ZNODE_DELETED)))

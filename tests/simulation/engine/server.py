@@ -116,7 +116,7 @@ class SimServer:
     def _disconnect(self, peer: int) -> None:
         self.laggards.pop(peer, None)
         self.connections.pop(peer).up.shut()
-        self.carry_out(self.engine.disconnect(peer, self.world.now_ms))
+        self.carry_out(self.engine.on_disconnect(peer, self.world.now_ms))
 
     def carry_out(self, todo: Iterable[effects.Effect]) -> None:
         """Send every effect to its peer, in order."""

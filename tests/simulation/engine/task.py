@@ -145,9 +145,9 @@ class Task(Actor):
         """Delete what a failed call created, except what it intentionally still holds."""
         keeper, outliving = self.process.keeper, frame.outliving(error)
         wanted = {step.path for step in outliving if keeper.holds.is_active(step.loss)}
-        for orphan in frame.created_nodes.leftovers(wanted.__contains__):
+        for leftover in frame.created_nodes.leftovers(wanted.__contains__):
             if keeper.lease.session_id is not None:
-                keeper.delete_leftover(orphan, keeper.lease.session_id)
+                keeper.delete_leftover(leftover, keeper.lease.session_id)
         for step in frame.created_nodes.holds:
             if step not in outliving:
                 keeper.holds.mark_lost(step.loss, INTERRUPTED)

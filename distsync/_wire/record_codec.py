@@ -8,7 +8,7 @@ from typing import Any
 
 from distsync._wire import records as r
 from distsync._wire.codes import OpCode
-from distsync._wire.fields import (
+from distsync._wire.field_codec import (
     ACLS,
     BOOL,
     BUFFER,
@@ -91,7 +91,7 @@ RESULTS: dict[int, type[r.Result]] = {
     OpCode.GET_DATA: r.GetDataReply,
     OpCode.ERROR: r.ErrorReply,
 }
-_RESULT_HEADS = {result: _MULTI_HEADER.pack(op, False, 0) for op, result in RESULTS.items()}
+_RESULT_HEADERS = {result: _MULTI_HEADER.pack(op, False, 0) for op, result in RESULTS.items()}
 
 
 def _write_client_info(info: r.ClientInfo) -> bytes:
@@ -157,7 +157,7 @@ LAYOUTS: dict[type, Layout] = {
 
 Writer = Callable[[Any], bytes]
 _CREATES = frozenset({r.CreateRequest, r.Create2Request, r.CreateContainerRequest})
-_new: Callable[[type, Iterable[Any]], Any] = tuple.__new__
+_new_tuple: Callable[[type, Iterable[Any]], Any] = tuple.__new__
 """Creates a named tuple from all its fields, faster than its constructor does."""
 
 
@@ -182,23 +182,23 @@ def _reader(kind: type, layout: Layout) -> Reader:
     """Return the reader for a type of record, a faster one for frequent types."""
     reads = [field.read for field in layout]
 
-    def read_any(frame: bytes, offset: int) -> tuple[Any, int]:
+    def read_generic(frame: bytes, offset: int) -> tuple[Any, int]:
         values = []
         for read_field in reads:
             value, offset = read_field(frame, offset)
             values.append(value)
-        return _new(kind, values), offset
+        return _new_tuple(kind, values), offset
 
     if kind in _CREATES:
-        return create_reader(kind, read_any)
-    return _pair_reader(kind, *reads) if len(reads) == 2 else read_any
+        return create_reader(kind, read_generic)
+    return _pair_reader(kind, *reads) if len(reads) == 2 else read_generic
 
 
 def _pair_reader(kind: type, read_first: Reader, read_second: Reader) -> Reader:
     def read_pair(frame: bytes, offset: int) -> tuple[Any, int]:
         first, offset = read_first(frame, offset)
         second, offset = read_second(frame, offset)
-        return _new(kind, (first, second)), offset
+        return _new_tuple(kind, (first, second)), offset
 
     return read_pair
 
@@ -237,7 +237,7 @@ def _write_result(result: r.Result) -> bytes:
     kind = type(result)
     if kind is r.ErrorReply:
         return _MULTI_HEADER.pack(OpCode.ERROR, False, result[0]) + write(result)  # type: ignore[misc]
-    return _RESULT_HEADS[kind] + WRITERS[kind](result)
+    return _RESULT_HEADERS[kind] + WRITERS[kind](result)
 
 
 def _read_results(frame: bytes, offset: int) -> tuple[tuple[r.Result, ...], int]:
@@ -257,16 +257,16 @@ WRITERS: dict[type, Writer] = {}
 READERS: dict[type, Reader] = {}
 
 
-def _lay_out(layouts: dict[type, Layout]) -> None:
+def _register(layouts: dict[type, Layout]) -> None:
     WRITERS.update((kind, _writer(layout)) for kind, layout in layouts.items())
     READERS.update((kind, _reader(kind, layout)) for kind, layout in layouts.items())
 
 
-_lay_out(LAYOUTS)
-_MULTIS: dict[type, Layout] = {
+_register(LAYOUTS)
+_MULTI_LAYOUTS: dict[type, Layout] = {
     r.MultiRequest: (_operations(IN_MULTI),),
     r.MultiReadRequest: (_operations(IN_MULTI_READ),),
     r.MultiReply: (Field(_write_results, _read_results),),
 }
-_lay_out(_MULTIS)
-LAYOUTS.update(_MULTIS)
+_register(_MULTI_LAYOUTS)
+LAYOUTS.update(_MULTI_LAYOUTS)

@@ -9,9 +9,9 @@ from __future__ import annotations
 import struct
 
 from distsync._wire.codes import EVENT_XID
-from distsync._wire.fields import read_buffer, write_buffer
+from distsync._wire.field_codec import read_buffer, write_buffer
 from distsync._wire.frames import WireError
-from distsync._wire.record_layouts import OPERATIONS, READERS, REQUESTS, read, write
+from distsync._wire.record_codec import OPERATIONS, READERS, REQUESTS, read, write
 from distsync._wire.records import (
     Body,
     ConnectRequest,
@@ -29,18 +29,18 @@ _REPLY_HEADER = struct.Struct(">iqi")
 _FRAMED_REPLY = struct.Struct(">iiqi")
 _FRAMED_PATH = struct.Struct(">iiqii")
 _FRAMED_STAT = struct.Struct(">iiqiqqqqiiiqiiq")
-_CONNECT = struct.Struct(">iqiq")
-_CONNECTED = struct.Struct(">iiq")
+_CONNECT_REQUEST = struct.Struct(">iqiq")
+_CONNECT_RESPONSE = struct.Struct(">iiq")
 _HEADER_BYTES = _REQUEST_HEADER.size
-_read_header = _REQUEST_HEADER.unpack_from
+_unpack_header = _REQUEST_HEADER.unpack_from
 _REQUEST_READERS = {int(op): READERS[kind] for op, kind in REQUESTS.items()}
 
 
 def decode_connect(frame: bytes) -> ConnectRequest:
     """Decode a connect request. Raises WireError if the frame is not one."""
     try:
-        protocol, zxid, timeout_ms, session = _CONNECT.unpack_from(frame)
-        password, at = read_buffer(frame, _CONNECT.size)
+        protocol, zxid, timeout_ms, session = _CONNECT_REQUEST.unpack_from(frame)
+        password, at = read_buffer(frame, _CONNECT_REQUEST.size)
     except struct.error:
         raise WireError(f"invalid connect request of {len(frame)} bytes") from None
     return ConnectRequest(protocol, zxid, timeout_ms, session, password, _read_only(frame, at))
@@ -53,7 +53,7 @@ def decode_request(frame: bytes) -> tuple[int, Request]:
     """
     if len(frame) < _HEADER_BYTES:
         raise WireError(f"request of only {len(frame)} bytes")
-    xid, op = _read_header(frame)
+    xid, op = _unpack_header(frame)
     reader = _REQUEST_READERS.get(op)
     if reader is None:
         return xid, UnknownRequest(op)
@@ -64,7 +64,7 @@ def decode_request(frame: bytes) -> tuple[int, Request]:
 
 
 def encode_connect_response(response: ConnectResponse) -> bytes:
-    head = _CONNECTED.pack(response.protocol_version, response.timeout_ms, response.session_id)
+    head = _CONNECT_RESPONSE.pack(response.protocol_version, response.timeout_ms, response.session_id)
     return head + write_buffer(response.password) + _write_read_only(response.read_only)
 
 
@@ -92,7 +92,7 @@ def encode_event(zxid: int, event: WatcherEvent) -> bytes:
 
 
 def encode_connect(request: ConnectRequest) -> bytes:
-    return _CONNECT.pack(*request[:4]) + write_buffer(request.password) + _write_read_only(request.read_only)
+    return _CONNECT_REQUEST.pack(*request[:4]) + write_buffer(request.password) + _write_read_only(request.read_only)
 
 
 def encode_request(xid: int, request: Request) -> bytes:
@@ -102,8 +102,8 @@ def encode_request(xid: int, request: Request) -> bytes:
 
 
 def decode_connect_response(frame: bytes) -> ConnectResponse:
-    protocol, timeout_ms, session = _CONNECTED.unpack_from(frame)
-    password, at = read_buffer(frame, _CONNECTED.size)
+    protocol, timeout_ms, session = _CONNECT_RESPONSE.unpack_from(frame)
+    password, at = read_buffer(frame, _CONNECT_RESPONSE.size)
     return ConnectResponse(protocol, timeout_ms, session, password, _read_only(frame, at))
 
 

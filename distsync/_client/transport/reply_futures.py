@@ -1,4 +1,4 @@
-"""Outstanding requests: one PendingReply for each request, one Batch for each step.
+"""Outstanding requests: one ReplyFuture for each request, one Batch for each step.
 
 kazoo calls ``set`` or ``set_exception`` in its connection thread, so nothing here blocks. The first
 outcome counts. A thread that reads the replies to its own batch may be interrupted at any line;
@@ -20,20 +20,20 @@ class Outcome(NamedTuple):
     error: BaseException | None = None
 
 
-class PendingReply:
+class ReplyFuture:
     """The reply to one request. Replaces kazoo's AsyncResult."""
 
-    __slots__ = ("request", "outcome", "sent_at", "session_id", "_answered", "_on_response")
+    __slots__ = ("request", "outcome", "sent_at", "session_id", "_on_settled", "_on_response")
 
-    def __init__(self, request: Request[Any], answered: Callable[[], None]) -> None:
+    def __init__(self, request: Request[Any], on_settled: Callable[[], None]) -> None:
         self.request = request
         self.outcome: Outcome | None = None
         self.sent_at = 0.0
         self.session_id: int | None = None
-        self._answered = answered
-        self._on_response: Callable[[PendingReply, Any, BaseException | None], None] | None = None
+        self._on_settled = on_settled
+        self._on_response: Callable[[ReplyFuture, Any, BaseException | None], None] | None = None
 
-    def on_response(self, callback: Callable[[PendingReply, Any, BaseException | None], None]) -> None:
+    def on_response(self, callback: Callable[[ReplyFuture, Any, BaseException | None], None]) -> None:
         """Set the callback that turns kazoo's response into an outcome, and settles the reply."""
         self._on_response = callback
 
@@ -51,29 +51,29 @@ class PendingReply:
             self.outcome = outcome
             # Called once, and dropped with its reference to the batch, so that the requests and
             # their watches are freed at once.
-            answered, self._answered = self._answered, _already_answered
-            answered()
+            on_settled, self._on_settled = self._on_settled, _already_settled
+            on_settled()
 
 
-def _already_answered() -> None:
+def _already_settled() -> None:
     """Do nothing: the batch already counts this reply."""
 
 
 class Batch:
     """Requests that were sent together; ``wake`` is called once all replies are settled."""
 
-    __slots__ = ("replies", "_open", "_wake")
+    __slots__ = ("replies", "_unsettled", "_wake")
 
     def __init__(self, requests: Sequence[Request[Any]], wake: Callable[[], object]) -> None:
-        self._open = [None] * len(requests)
+        self._unsettled = [None] * len(requests)
         self._wake = wake
-        self.replies = [PendingReply(request, self._one_answered) for request in requests]
+        self.replies = [ReplyFuture(request, self._on_reply_settled) for request in requests]
 
-    def _one_answered(self) -> None:
+    def _on_reply_settled(self) -> None:
         # list.pop is atomic; replies may be settled in several threads.
-        if self._open:
-            self._open.pop()
-        if not self._open:
+        if self._unsettled:
+            self._unsettled.pop()
+        if not self._unsettled:
             self._wake()
 
     @property

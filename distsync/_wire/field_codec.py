@@ -20,9 +20,9 @@ Reader = Callable[[bytes, int], tuple[Any, int]]
 _INT = struct.Struct(">i")
 _STAT = struct.Struct(">qqqqiiiqiiq")
 _NULL = _INT.pack(-1)
-_NONE = (-1,)
-_read_int = _INT.unpack_from
-_new: Callable[[type, tuple[Any, ...]], Any] = tuple.__new__
+_NULL_LENGTH = (-1,)
+_unpack_int = _INT.unpack_from
+_new_tuple: Callable[[type, tuple[Any, ...]], Any] = tuple.__new__
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ def write_buffer(value: bytes | None) -> bytes:
 
 
 def read_buffer(frame: bytes, offset: int) -> tuple[bytes | None, int]:
-    (length,) = _read_int(frame, offset)
+    (length,) = _unpack_int(frame, offset)
     end = offset + 4 + length
     if 0 <= length and end <= len(frame):
         return frame[offset + 4 : end], end
@@ -65,7 +65,7 @@ def write_string(value: str) -> bytes:
 
 def read_string(frame: bytes, offset: int) -> tuple[str, int]:
     """Read a string. Null becomes "". Invalid UTF-8 becomes U+FFFD, which no path may contain."""
-    (length,) = _read_int(frame, offset)
+    (length,) = _unpack_int(frame, offset)
     end = offset + 4 + length
     if 0 <= length and end <= len(frame):
         return frame[offset + 4 : end].decode("utf-8", "replace"), end
@@ -74,7 +74,7 @@ def read_string(frame: bytes, offset: int) -> tuple[str, int]:
 
 def read_path(frame: bytes, offset: int) -> tuple[str, int]:
     """Read a string that must not be null."""
-    (length,) = _read_int(frame, offset)
+    (length,) = _unpack_int(frame, offset)
     end = offset + 4 + length
     if 0 <= length and end <= len(frame):
         return frame[offset + 4 : end].decode("utf-8", "replace"), end
@@ -115,37 +115,39 @@ def _write_acl(acl: Acl) -> bytes:
     return _INT.pack(acl.permissions) + write_string(acl.scheme) + write_string(acl.id)
 
 
-_WITH_ID = ("world", "digest", "ip")
+_SCHEMES_WITH_ID = ("world", "digest", "ip")
 
 
 def _read_acl(frame: bytes, offset: int) -> tuple[Acl, int]:
     (permissions,) = _INT.unpack_from(frame, offset)
     scheme, offset = read_string(frame, offset + 4)
-    id, offset = read_path(frame, offset) if scheme in _WITH_ID else read_string(frame, offset)
+    id, offset = read_path(frame, offset) if scheme in _SCHEMES_WITH_ID else read_string(frame, offset)
     return Acl(permissions, scheme, id), offset
 
 
-_ANY_LIST = vector(Field(_write_acl, _read_acl), nullable=True)
-_OPEN_LIST = _ANY_LIST.write(OPEN_ACL)
-_OPEN_BYTES = len(_OPEN_LIST)
+_ACL_VECTOR = vector(Field(_write_acl, _read_acl), nullable=True)
+_OPEN_ACL = _ACL_VECTOR.write(OPEN_ACL)
+_OPEN_ACL_SIZE = len(_OPEN_ACL)
 
 
-def create_reader(kind: type, read_any: Reader) -> Reader:
+def create_reader(kind: type, read_generic: Reader) -> Reader:
     """Return a fast reader of the four fields of a create.
 
-    An unusual one (null data, not the open ACL, or malformed) is read by ``read_any``.
+    An unusual one (null data, not the open ACL, or malformed) is read by ``read_generic``.
     """
 
     def read(frame: bytes, offset: int) -> tuple[Any, int]:
-        (path_bytes,) = _read_int(frame, offset)
+        (path_bytes,) = _unpack_int(frame, offset)
         data_at = offset + 4 + path_bytes
-        (data_bytes,) = _read_int(frame, data_at) if path_bytes >= 0 else _NONE
+        (data_bytes,) = _unpack_int(frame, data_at) if path_bytes >= 0 else _NULL_LENGTH
         acl_at = data_at + 4 + data_bytes
-        if data_bytes < 0 or not frame.startswith(_OPEN_LIST, acl_at):
-            return read_any(frame, offset)
+        if data_bytes < 0 or not frame.startswith(_OPEN_ACL, acl_at):
+            return read_generic(frame, offset)
         path = frame[offset + 4 : data_at].decode("utf-8", "replace")
-        flags_at = acl_at + _OPEN_BYTES
-        return _new(kind, (path, frame[data_at + 4 : acl_at], OPEN_ACL, _read_int(frame, flags_at)[0])), flags_at + 4
+        flags_at = acl_at + _OPEN_ACL_SIZE
+        return _new_tuple(
+            kind, (path, frame[data_at + 4 : acl_at], OPEN_ACL, _unpack_int(frame, flags_at)[0])
+        ), flags_at + 4
 
     return read
 
@@ -155,12 +157,12 @@ def _acls() -> Field[tuple[Acl, ...]]:
 
     def read(frame: bytes, offset: int) -> tuple[tuple[Acl, ...], int]:
         return (
-            (OPEN_ACL, offset + len(_OPEN_LIST))
-            if frame.startswith(_OPEN_LIST, offset)
-            else _ANY_LIST.read(frame, offset)
+            (OPEN_ACL, offset + len(_OPEN_ACL))
+            if frame.startswith(_OPEN_ACL, offset)
+            else _ACL_VECTOR.read(frame, offset)
         )
 
-    return Field(_ANY_LIST.write, read)
+    return Field(_ACL_VECTOR.write, read)
 
 
 def _write_stat(stat: Stat) -> bytes:
