@@ -698,7 +698,7 @@ def test_puts_that_queue_behind_a_pending_put_share_one_transaction(
 
 def close_after_set_and_clear(event: tasks.Event, proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
     """Close the client while a set and a clear of the event are in progress or queued."""
-    monkeypatch.setattr(runtime, "CLOSE_KEEPER_S", 2 * PATIENCE)
+    monkeypatch.setattr(runtime, "CLOSE_BACKGROUND_S", 2 * PATIENCE)
     event.client.sync()
     proxy.delay(UNIT / 5)
     event.set()

@@ -131,7 +131,7 @@ def test_edit_is_not_retried_when_its_client_is_closed_during_the_call(config: C
     def function(settings: dict[str, Any]) -> None:
         calls.append(settings)
         closer = Running(closing.close)
-        eventually(lambda: any(task._interrupt for task in tuple(closing._core._calls)))
+        eventually(lambda: any(task._interrupt for task in tuple(closing._runtime._calls)))
         settings["a"] = 2
         calls.append(closer)
 
