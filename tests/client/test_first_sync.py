@@ -20,14 +20,14 @@ from distsync.testing.faulty_proxy import Proxy
 
 
 class Listener(proxies._DropRule):
-    """A trap that records each request, and catches this many syncs."""
+    """A rule that records each request, and drops this many syncs."""
 
-    def __init__(self, syncs_to_catch: int = 0) -> None:
+    def __init__(self, syncs_to_drop: int = 0) -> None:
         super().__init__(None, None, before=True)
-        self._left = syncs_to_catch
+        self._left = syncs_to_drop
         self.heard: dict[int, list[int]] = {}
 
-    def catches(self, opcode: int, session_id: int, *, before: bool) -> bool:
+    def matches(self, opcode: int, session_id: int, *, before: bool) -> bool:
         if before and opcode not in (OpCode.PING, OpCode.AUTH, OpCode.CLOSE_SESSION):
             self.heard.setdefault(session_id, []).append(opcode)
             self._left -= opcode == OpCode.MULTI
@@ -42,8 +42,8 @@ MakeListening = Callable[..., tuple[Client, Listener]]
 def listening(make_client: Callable[..., Client], proxy: Proxy) -> MakeListening:
     """A client behind the proxy, not connected yet, and a record of its requests."""
 
-    def make(syncs_to_catch: int = 0) -> tuple[Client, Listener]:
-        proxy._trap = listener = Listener(syncs_to_catch)
+    def make(syncs_to_drop: int = 0) -> tuple[Client, Listener]:
+        proxy._drop_rule = listener = Listener(syncs_to_drop)
         return make_client(hosts=proxy.hosts, session_timeout=4.0), listener
 
     return make
@@ -94,7 +94,7 @@ def test_what_is_asked_while_the_connection_breaks_comes_after_the_sync(
 def test_sync_that_was_lost_with_its_connection_is_sent_again(
     listening: MakeListening, proxy: Proxy, namespace: str
 ) -> None:
-    client, listener = listening(syncs_to_catch=2)
+    client, listener = listening(syncs_to_drop=2)
     client.run(ensure(namespace))
     client.run(read(Exists(namespace)))
     session = client.session_id
