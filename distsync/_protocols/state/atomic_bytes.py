@@ -2,7 +2,7 @@
 
 Source: ZooKeeper's conditional setData.
 
-What a process remembers of its last write is a guess: the version decides. A function that makes no
+What a process remembers of its last write in a session is a guess: the version decides. A function that makes no
 change, or raises, is called again with the data as the leader of the ensemble has them.
 
 Znodes:
@@ -16,8 +16,8 @@ from functools import partial
 
 from distsync._protocols.receipts import Receipts
 from distsync._protocols.retries import call_user_function, ensure, read_all
-from distsync._protocols.state.versioned_value import ValueCore
-from distsync._protocols.steps import Call, GetData, Node, Sync, Watch
+from distsync._protocols.state.versioned_value import Remembered, ValueCore
+from distsync._protocols.steps import Call, Connected, GetData, Node, SessionInfo, Sync, Watch
 
 Change = Callable[[bytes], "bytes | None"]
 """A function from the current data to the new data; None for no change. It may be called several
@@ -36,7 +36,7 @@ class CellCore:
         self.path = path
         self.initial = initial
         self.value = ValueCore(path, initial or b"", receipts)
-        self.known: Node | None = None
+        self.known: Remembered[Node] = Remembered()
         #: Size in bytes at the last read.
         self.size: int | None = None
         #: Number of writes that this process has started or ended. A copy from before a write may
@@ -50,9 +50,11 @@ class CellCore:
     async def read(self, watch: Watch | None = None) -> Node:
         """Return the current data. Raises NoNodeError if there is neither a cell nor an initial value."""
         while True:
+            session = await Connected()
             _, node = await read_all(Sync(self.path), GetData(self.path, watch))
             if isinstance(node, Node):
-                self.known, self.size = node, len(node.data)
+                self.known.set(node, session)
+                self.size = len(node.data)
                 return node
             await self._make_or_raise(node)
 
@@ -69,14 +71,15 @@ class CellCore:
         try:
             await self.value.set(data)
         finally:
-            self.known = None
+            self.known = Remembered()
             self.writes += 1
 
     async def change(self, change: Change) -> None:
         """Replace the data with the result of ``change``. Raises its exceptions, and
         OutcomeUnknownError.
         """
-        node = self.known
+        session = await Connected()
+        node = self.known.get(session)
         while True:
             fresh = node is None
             if node is None:
@@ -87,20 +90,20 @@ class CellCore:
                     raise error
             finally:
                 del error  # its traceback refers to this frame
-            if data is not None and await self._replace(node, data):
+            if data is not None and await self._replace(node, data, session):
                 return
             if data is None and fresh:
                 return
-            node = None
+            node, session = None, await Connected()
 
-    async def _replace(self, node: Node, data: bytes) -> bool:
+    async def _replace(self, node: Node, data: bytes, session: SessionInfo) -> bool:
         """Set the data if they are still those of ``node``. Return whether they were."""
-        self.known = None
+        self.known = Remembered()
         self.writes += 1
         try:
             version = await self.value.replace(node.stat.version, data)
         finally:
             self.writes += 1
         if version is not None:
-            self.known = Node(data, node.stat._replace(version=version))
+            self.known.set(Node(data, node.stat._replace(version=version)), session)
         return version is not None

@@ -2,8 +2,8 @@
 
 Source: ZooKeeper's conditional setData; recipes.txt, "Important Note About Error Handling".
 
-The threads of one process change the number one at a time. What the process remembers of it is a
-guess: the version decides.
+The threads of one process change the number one at a time. What the process remembers of it in a
+session is a guess: the version decides.
 
 Znodes:
   ``<path>``  data: the number in decimal digits, as in kazoo's Counter
@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 from distsync._protocols.queues.blocking_get import LocalTurnQueue
 from distsync._protocols.receipts import Receipts
-from distsync._protocols.state.versioned_value import ValueCore
-from distsync._protocols.steps import Node
+from distsync._protocols.state.versioned_value import Remembered, ValueCore
+from distsync._protocols.steps import Connected, Node, SessionInfo
 from distsync.errors import CorruptNodeError
 
 
@@ -34,7 +34,7 @@ class CounterCore:
         self.path = path
         self.value = ValueCore(path, b"%d" % initial, receipts)
         self.turns = LocalTurnQueue()
-        self.known: Known | None = None
+        self.known: Remembered[Known] = Remembered()
 
     @property
     def idle(self) -> bool:
@@ -58,8 +58,9 @@ class CounterCore:
         await self.turns.wait()
         try:
             while True:
-                known = self.known or self.known_from(await self.value.read())
-                if await self._replace(known, known.number + amount):
+                session = await Connected()
+                known = self.known.get(session) or self.known_from(await self.value.read())
+                if await self._replace(known, known.number + amount, session):
                     return known.number + amount
         finally:
             self.turns.pass_on()
@@ -68,15 +69,16 @@ class CounterCore:
         """Set the number if it is ``expected``. Return whether it was. Raises OutcomeUnknownError."""
         await self.turns.wait()
         try:
-            known = self.known
             while True:
+                session = await Connected()
+                known = self.known.get(session)
                 if known is None or known.number != expected:
-                    known = self.known = self.known_from(await self.value.read_synced())
+                    known = self.known_from(await self.value.read_synced())
+                    self.known.set(known, session)
                 if known.number != expected:
                     return False
-                if await self._replace(known, number):
+                if await self._replace(known, number, session):
                     return True
-                known = None
         finally:
             self.turns.pass_on()
 
@@ -84,17 +86,18 @@ class CounterCore:
         """Set the number unconditionally. Raises OutcomeUnknownError."""
         await self.turns.wait()
         try:
-            self.known = None
+            session = await Connected()
+            self.known.set(None, session)
             version = await self.value.set(encoded(number))
-            self.known = None if version is None else Known(number, version)
+            self.known.set(None if version is None else Known(number, version), session)
         finally:
             self.turns.pass_on()
 
-    async def _replace(self, known: Known, number: int) -> bool:
-        self.known = None
+    async def _replace(self, known: Known, number: int, session: SessionInfo) -> bool:
+        self.known.set(None, session)
         version = await self.value.replace(known.version, encoded(number))
         if version is not None:
-            self.known = Known(number, version)
+            self.known.set(Known(number, version), session)
         return version is not None
 
 

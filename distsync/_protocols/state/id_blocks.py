@@ -37,6 +37,7 @@ class IdsCore:
         self.era: int | None = None
         self.used = False
         self.next = self.end = 0
+        self.last_block = -1
         self.turns = LocalTurnQueue()
 
     @property
@@ -86,7 +87,11 @@ class IdsCore:
                 await ensure(self._path(era + 1))
                 self.era = era + 1
             if version > 0:
-                return era * ERA_SIZE + version - 1
+                number = era * ERA_SIZE + version - 1
+                if number <= self.last_block:  # the servers were restored from a backup, or wiped and used again
+                    raise CorruptNodeError(self.path, f"block {number}, though block {self.last_block} was taken")
+                self.last_block = number
+                return number
 
     def _path(self, era: int) -> str:
         return f"{self.path}/{era:010d}"

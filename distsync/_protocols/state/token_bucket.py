@@ -21,8 +21,8 @@ from dataclasses import asdict, dataclass, replace
 
 from distsync._protocols.queues.blocking_get import LocalTurnQueue
 from distsync._protocols.retries import DECODE_ERRORS, INTERRUPTED, ensure, read
-from distsync._protocols.state.versioned_value import setting
-from distsync._protocols.steps import Background, GetData, Guid, Multi, Node, Stat, Wait, WakeReason
+from distsync._protocols.state.versioned_value import Remembered, setting
+from distsync._protocols.steps import Background, Connected, GetData, Guid, Multi, Node, Stat, Wait, WakeReason
 from distsync.errors import (
     BadVersionError,
     CorruptNodeError,
@@ -103,7 +103,7 @@ class RateCore:
         self.rate = rate
         self.burst = burst
         self.turns = LocalTurnQueue()
-        self.known: Bucket | None = None
+        self.known: Remembered[Bucket] = Remembered()
 
     @property
     def idle(self) -> bool:
@@ -147,8 +147,9 @@ class RateCore:
     async def _ask(self, tokens: float, debt: float | None) -> Bucket:
         """Make a request for tokens, and return the bucket after it."""
         while True:
-            known = self.known or await self.look()
-            self.known = None
+            session = await Connected()
+            known = self.known.get(session) or await self.look()
+            self.known.set(None, session)
             asked = known.asked(tokens, debt, await Guid())
             try:
                 made = asked.made((await Multi(setting(self.path, asked.data(), known.version)))[-1])
@@ -161,7 +162,7 @@ class RateCore:
             except BaseException:
                 await Background(self._take_back(asked))
                 raise
-            self.known = made
+            self.known.set(made, session)
             return made
 
     async def _take_back(self, asked: Bucket) -> None:

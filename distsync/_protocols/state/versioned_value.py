@@ -2,7 +2,9 @@
 
 Source: ZooKeeper's conditional setData; recipes.txt, "Important Note About Error Handling".
 
-The version is the znode's own, a 32-bit number that wraps.
+The version is the znode's own, a 32-bit number that wraps. It does not identify the data once the
+servers have been wiped, or restored from a backup: what is remembered with a version is therefore
+forgotten with the session (`Remembered`).
 
 Znodes:
   ``<path>``  data: the value
@@ -10,15 +12,37 @@ Znodes:
 
 from __future__ import annotations
 
+from typing import Generic, TypeVar
+
 from distsync._protocols.receipts import Receipts
 from distsync._protocols.retries import ensure, read, read_all
-from distsync._protocols.steps import GetData, Node, SetData, Stat, Sync, Wait, WakeReason, Watch
+from distsync._protocols.steps import GetData, Node, SessionInfo, SetData, Stat, Sync, Wait, WakeReason, Watch
 from distsync._protocols.wait_queue import sequence_distance
 from distsync.errors import BadVersionError, DeadlineError, NoNodeError
 
 #: The version that means "any" in a request. A znode must not stay at it, or a conditional write
 #: would be unconditional.
 ANY = -1
+
+T = TypeVar("T")
+
+
+class Remembered(Generic[T]):
+    """What a process has read or written, with its version, in one session.
+
+    The session is that of the start of the call: what was read in a later one is merely read again.
+    """
+
+    def __init__(self) -> None:
+        self._value: T | None = None
+        self._session_id = 0
+
+    def get(self, session: SessionInfo) -> T | None:
+        """Return the value, or None if there is none of this session."""
+        return self._value if self._session_id == session.session_id else None
+
+    def set(self, value: T | None, session: SessionInfo) -> None:
+        self._value, self._session_id = value, session.session_id
 
 
 def setting(path: str, data: bytes, version: int) -> tuple[SetData, ...]:
