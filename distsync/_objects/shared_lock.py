@@ -152,7 +152,7 @@ class SharedWriter(_LockView, RLock):
         return self._shared.writer
 
     def _is_meant(self, contender: wait_queue.ContenderNode) -> bool:
-        return wait_queue.shared(contender)
+        return wait_queue.is_writer(contender)
 
     def revoke(self, grace: float | None = None) -> bool:
         """Ask the writer to release its side, and take it from the writer after ``grace``.
@@ -285,7 +285,7 @@ class SharedReader(_LockView):
         return any(share.grant is grant for share in tuple(core.shares))
 
     def _is_meant(self, contender: wait_queue.ContenderNode) -> bool:
-        return not wait_queue.shared(contender)
+        return not wait_queue.is_writer(contender)
 
     def _heed(self, grant: Grant) -> Coroutine[Any, Any, None]:
         return revocation.watch_revocation(grant, reads=True)

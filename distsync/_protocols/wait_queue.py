@@ -162,13 +162,13 @@ def predecessors(names: Iterable[str], mine: str) -> list[ContenderNode] | None:
 Rule = Callable[[ContenderNode], bool]
 
 
-def exclusive(ahead: ContenderNode) -> bool:
-    """Let every contender ahead block ours ("Locks", step 3)."""
+def any_contender(ahead: ContenderNode) -> bool:
+    """Return True: every contender ahead blocks ours ("Locks", step 3)."""
     return True
 
 
-def shared(ahead: ContenderNode) -> bool:
-    """Let only writers block a reader ("Shared Locks"). Unknown contenders count as writers."""
+def is_writer(ahead: ContenderNode) -> bool:
+    """Return whether a contender is a writer, which blocks readers ("Shared Locks"). Unknown ones count as writers."""
     return ahead.name_suffix not in (READ, KAZOO_READ)
 
 
@@ -176,7 +176,7 @@ def current_holders(order: Iterable[ContenderNode]) -> list[ContenderNode]:
     """Return the holders: the first contender and, if it reads, all readers before a writer."""
     holders: list[ContenderNode] = []
     for contender in order:
-        if holders and (shared(contender) or shared(holders[0])):
+        if holders and (is_writer(contender) or is_writer(holders[0])):
             break
         holders.append(contender)
     return holders
@@ -190,7 +190,7 @@ def node_name(guid: str, name_suffix: str) -> tuple[str, str]:
     return f"_c_{guid}{name_suffix}", guid
 
 
-def decide(names: Iterable[str], mine: str, rule: Rule = exclusive) -> QueueDecision:
+def decide(names: Iterable[str], mine: str, rule: Rule = any_contender) -> QueueDecision:
     """Decide whether it is our turn and, if not, which contender to wait for.
 
     That is the nearest contender ahead that blocks ours: waiting for it alone avoids the herd
@@ -342,8 +342,9 @@ async def check_session(entry: QueueEntry) -> None:
 async def read_consistent(entry: QueueEntry, *reads: Request[Any]) -> tuple[Any, ...]:
     """Read with proof that our session is alive and has not changed.
 
-    The proof lasts at least until the next heartbeat, so that a lock that is acquired on the
-    basis of the replies is not lost before it. Raise SessionLostError if the session has ended.
+    Without a fresh proof, a Sync is sent first. The proof lasts at least until the next heartbeat, so
+    that a lock that is acquired on the basis of the replies is not lost before it. Raise
+    SessionLostError if the session has ended.
     """
     while True:
         await check_session(entry)
@@ -357,7 +358,7 @@ async def read_consistent(entry: QueueEntry, *reads: Request[Any]) -> tuple[Any,
             return replies
 
 
-async def wait_for_turn(entry: QueueEntry, listing: Any, rule: Rule = exclusive) -> QueueState:
+async def wait_for_turn(entry: QueueEntry, listing: Any, rule: Rule = any_contender) -> QueueState:
     """Wait until no contender ahead blocks ours ("Locks", steps 2 to 5).
 
     Args:
@@ -403,7 +404,9 @@ async def wait_until_deleted(entry: QueueEntry, behind: str) -> WakeReason:
     return await Wait(watch)
 
 
-async def acquire(directory: str, name_suffix: str, contender_data: bytes, rule: Rule = exclusive) -> QueueEntry | None:
+async def acquire(
+    directory: str, name_suffix: str, contender_data: bytes, rule: Rule = any_contender
+) -> QueueEntry | None:
     """Enqueue and wait for our turn, or return None at the deadline.
 
     If the session ends or the znode is deleted, enqueue again. At the deadline or if

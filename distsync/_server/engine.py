@@ -181,7 +181,7 @@ class Engine:
     def replay(self, payload: bytes) -> None:
         """Apply the payload of a Commit, unless the state contains it already.
 
-        Must be called before any method that passes the time. Raises UnreadableStateError.
+        Must be called before any method that takes the current time. Raises UnreadableStateError.
         """
         self._core.state.replay(payload)
 

@@ -217,7 +217,7 @@ def _restored_engine(journal: Journal, secret: str | None, options: Options) -> 
         for _, payload in _consume(contents.records):
             engine.replay(payload)
         engine.tree.recount_quotas()
-        if contents.machine_crashed:
+        if contents.may_have_lost_appends:
             _begin_epoch(engine, journal, contents.lost)
         if engine.zxid < 0:  # tree of an earlier version, created on a clock before 2024
             _advance_zxid(first_zxid, engine, journal)

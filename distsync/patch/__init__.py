@@ -16,7 +16,7 @@ from distsync.errors import PatchError
 from distsync.patch import module_lookup, rebinding
 from distsync.patch.child_processes import prepare_children
 from distsync.patch.import_hook import patched
-from distsync.patch.replacements import all_replacements, live_types
+from distsync.patch.replacements import all_replacements
 from distsync.patch.source_analysis import Finding, Source
 
 __all__ = ["Finding", "Report", "Swap", "check", "patch", "report", "unpatch"]
@@ -230,7 +230,11 @@ def _findings(name: str, source: Source | None) -> list[Finding]:
     if source is None:
         return []
     module = sys.modules.get(name)
-    made = rebinding.stale_objects(module, all_replacements(), live_types(), source) if module is not None else []
+    made = (
+        rebinding.stale_objects(module, all_replacements(), rebinding.live_types(), source)
+        if module is not None
+        else []
+    )
     return source.findings() + made
 
 

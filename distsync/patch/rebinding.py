@@ -5,13 +5,27 @@ Only names of one module and of its classes are rebound at a time.
 
 from __future__ import annotations
 
+import _thread
 import inspect
+import sys
 from collections.abc import Callable, Iterator
 from types import FunctionType, ModuleType
 from typing import Any
 
 from distsync.patch.replacements import Replacement, is_ours
 from distsync.patch.source_analysis import Finding, Source
+
+LOCAL_TYPES = {
+    "_thread": "RLock",
+    "threading": "_PyRLock Condition Semaphore Event Barrier",
+    "queue": "Queue SimpleQueue",
+    "multiprocessing.synchronize": "SemLock Condition Event",
+    "multiprocessing.queues": "Queue SimpleQueue",
+    "multiprocessing.sharedctypes": "SynchronizedBase",
+    "multiprocessing.managers": "BaseManager BaseProxy",
+    "multiprocessing.pool": "Pool",
+}
+"""Classes of the standard library whose objects one process (or its children) has to itself."""
 
 BEFORE = "patch this module before it is imported"
 
@@ -140,3 +154,10 @@ def _attributes(of: type) -> Iterator[tuple[Any, str, str, Any]]:
         yield of, of.__qualname__, name, value
         if isinstance(value, type) and value.__qualname__ == f"{of.__qualname__}.{name}":
             yield from _attributes(value)
+
+
+def live_types() -> tuple[type, ...]:
+    """Return the loaded types of LOCAL_TYPES, and the type of the interpreter's locks."""
+    homes = [(sys.modules[home], names.split()) for home, names in LOCAL_TYPES.items() if home in sys.modules]
+    found = {getattr(home, name, None) for home, names in homes for name in names}
+    return tuple({type(_thread.allocate_lock()), *(each for each in found if isinstance(each, type))})

@@ -5,7 +5,6 @@ A module of distsync is imported only when something of it is needed.
 
 from __future__ import annotations
 
-import _thread
 import sys
 from collections.abc import Iterator
 from importlib import import_module
@@ -25,18 +24,6 @@ FACES = {
     "multiprocessing.synchronize": "distsync.multiprocessing.synchronize",
 }
 ROOTS = frozenset(name.partition(".")[0] for name in FACES)
-
-INTERPRETER_TYPES = {
-    "_thread": "RLock",
-    "threading": "_PyRLock Condition Semaphore Event Barrier",
-    "queue": "Queue SimpleQueue",
-    "multiprocessing.synchronize": "SemLock Condition Event",
-    "multiprocessing.queues": "Queue SimpleQueue",
-    "multiprocessing.sharedctypes": "SynchronizedBase",
-    "multiprocessing.managers": "BaseManager BaseProxy",
-    "multiprocessing.pool": "Pool",
-}
-"""Classes of the standard library whose objects one process (or its children) has to itself."""
 
 
 class Replacement(NamedTuple):
@@ -81,13 +68,6 @@ def _is_own(value: Any) -> bool:
     """Return whether an object belongs to the swapped modules, and is not imported by them."""
     home = str(getattr(value, "__module__", None) or getattr(value, "__name__", "")).partition(".")[0]
     return callable(value) and home in (*ROOTS, "_thread", "_queue")
-
-
-def live_types() -> tuple[type, ...]:
-    """Return the loaded types of INTERPRETER_TYPES, and the type of the interpreter's locks."""
-    homes = [(sys.modules[home], names.split()) for home, names in INTERPRETER_TYPES.items() if home in sys.modules]
-    found = {getattr(home, name, None) for home, names in homes for name in names}
-    return tuple({type(_thread.allocate_lock()), *(each for each in found if isinstance(each, type))})
 
 
 def is_ours(value: Any) -> bool:

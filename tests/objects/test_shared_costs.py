@@ -152,7 +152,7 @@ def test_release_with_100_waiters_causes_one_event(
     made = kind(name="t")
     lock = made.writer if kind is SharedLock else made
     lock.acquire()
-    held = start_waiters(other, lock.path, mark, wait_queue.exclusive)
+    held = start_waiters(other, lock.path, mark, wait_queue.any_contender)
     for turn in range(1, 6):
         with counted(other) as cost:
             if turn == 1:
@@ -224,7 +224,7 @@ def test_release_with_100_waiting_readers_admits_all_and_wakes_no_writer(
     shared = SharedLock(name="t")
     readers, writer = make_client(), make_client()
     shared.writer.acquire()
-    held = start_waiters(readers, shared.path, wait_queue.READ, wait_queue.shared)
+    held = start_waiters(readers, shared.path, wait_queue.READ, wait_queue.is_writer)
     waiting = Running(acquire_and_release, SharedLock(name="t", client=writer).writer)
     eventually(lambda: waiting_calls(writer) == 1)
     with counted(readers) as cost, counted(writer) as behind:

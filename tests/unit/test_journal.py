@@ -321,20 +321,20 @@ def of_another_boot(folder: Path, number: int) -> None:
 def test_machine_crash_may_lose_the_last_unsynced_records(killed: Path) -> None:
     of_another_boot(killed, RECORDS_LAST + 5)
     contents = read(killed)
-    assert (contents.records, contents.machine_crashed, contents.lost) == (RECORDS, True, 5)
+    assert (contents.records, contents.may_have_lost_appends, contents.lost) == (RECORDS, True, 5)
 
 
 def test_machine_crash_is_noticed_even_if_the_mark_is_as_old_as_the_log(killed: Path) -> None:
     of_another_boot(killed, RECORDS_LAST)
     contents = read(killed)
-    assert (contents.records, contents.machine_crashed, contents.lost) == (RECORDS, True, 0)
+    assert (contents.records, contents.may_have_lost_appends, contents.lost) == (RECORDS, True, 0)
 
 
 def test_machine_crash_is_reported_until_something_is_appended(killed: Path) -> None:
     of_another_boot(killed, RECORDS_LAST + 5)
     for _ in range(2):
         journal = Journal(killed)
-        assert journal.load().machine_crashed
+        assert journal.load().may_have_lost_appends
         os.close(journal._folder_fd)  # killed
         journal._folder_fd = -1
     with closing(Journal(killed)) as journal:
@@ -342,7 +342,7 @@ def test_machine_crash_is_reported_until_something_is_appended(killed: Path) -> 
         journal.append([(99, b"after")])
         assert (killed / "journal.mark").read_bytes().split()[0] == b"%020d" % (RECORDS_LAST + 1)
     contents = read(killed)
-    assert (contents.records, contents.machine_crashed, contents.lost) == ([*RECORDS, (99, b"after")], False, 0)
+    assert (contents.records, contents.may_have_lost_appends, contents.lost) == ([*RECORDS, (99, b"after")], False, 0)
 
 
 @pytest.mark.parametrize("sync_full", [False, True])
@@ -563,7 +563,7 @@ def test_mark_that_cannot_be_written_keeps_its_content(killed: Path, monkeypatch
             with pytest.raises(JournalWriteError):
                 journal.append([(99, b"after")])
     contents = read(killed)
-    assert (contents.records, contents.machine_crashed, contents.lost) == (RECORDS, True, 0)
+    assert (contents.records, contents.may_have_lost_appends, contents.lost) == (RECORDS, True, 0)
 
 
 def test_folder_above_need_not_be_readable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -580,7 +580,7 @@ def test_unknown_boot_id_matches_any(killed: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("distsync._server.journal.watermark.BOOT", killed / "none")
     for _ in range(2):
         with closing(Journal(killed)) as journal:
-            assert journal.load().machine_crashed
+            assert journal.load().may_have_lost_appends
             journal.append([(99, b"after")])
             for file in killed.iterdir():
                 (killed.parent / f"copy-{file.name}").write_bytes(file.read_bytes())

@@ -17,11 +17,11 @@ from distsync._protocols.wait_queue import (
     current_holders,
     decide,
     in_order,
+    is_writer,
     node_name,
     parse,
     predecessors,
     sequence_distance,
-    shared,
 )
 
 GUID = "c0ffee00-0000-4000-8000-000000000000"
@@ -84,8 +84,8 @@ def test_contender_that_is_not_in_the_listing_is_gone() -> None:
 def test_reader_waits_for_the_nearest_writer_ahead_only() -> None:
     """Shared Locks, read lock, steps 3 and 4; hazard 51."""
     write, read, mine = name(1, "-__WRIT__"), name(2, "-__READ__"), name(3, "-__READ__")
-    assert decide([mine, read, write], mine, shared).behind == write
-    assert decide([mine, read], mine, shared).state is QueueState.HELD
+    assert decide([mine, read, write], mine, is_writer).behind == write
+    assert decide([mine, read], mine, is_writer).state is QueueState.HELD
 
 
 def test_children_that_are_no_contenders_do_not_count() -> None:
@@ -113,7 +113,7 @@ def test_holders_are_the_readers_before_the_first_writer_or_one_writer(
     names = [f"{number:032x}{read if kind == 'r' else write}{number:010d}" for number, kind in enumerate(kinds)]
     assert [each.name for each in current_holders(in_order(reversed(names)))] == names[:holders]
     if kinds[-1] == "r":
-        assert decide(names, names[-1], shared).behind == ("" if watched is None else names[watched])
+        assert decide(names, names[-1], is_writer).behind == ("" if watched is None else names[watched])
     if len(kinds) > 1:
         assert decide(names, names[-1]).behind == names[-2]
 

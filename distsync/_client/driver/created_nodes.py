@@ -1,6 +1,6 @@
 """Record of the ephemeral znodes that one call creates, so that a failed call leaves none behind.
 
-A creation is recorded before it is sent, and struck off when its reply arrives or its znode is
+A creation is recorded before it is sent, and removed when its reply arrives or its znode is
 deleted. Whenever the call is interrupted, lease/cleanup.py knows what to look for.
 """
 
@@ -31,7 +31,7 @@ def operations_of(request: Request[Any]) -> tuple[Any, ...]:
 def ephemerals_of(request: Request[Any]) -> Iterator[tuple[int, Create]]:
     """Yield the creations of ephemeral znodes in ``request``, with their indexes in it.
 
-    Skip those that the protocol cleans up itself (``after``).
+    Skip those that the protocol cleans up itself (``own_cleanup``).
     """
     for index, operation in enumerate(operations_of(request)):
         if isinstance(operation, Create) and operation.ephemeral and not operation.own_cleanup:
@@ -63,7 +63,7 @@ class CreatedNodes:
             return
         # Deletions first: a transaction may delete a znode and create it again.
         if error is None or isinstance(error, NoNodeError):
-            self._strike_off_deleted(request)
+            self._remove_deleted(request)
         for index, creation in ephemerals_of(request):
             self._settle(creation, value[index] if isinstance(request, Multi) and value else value)
 
@@ -73,7 +73,7 @@ class CreatedNodes:
         if creation in self.requested:
             self.requested.remove(creation)
 
-    def _strike_off_deleted(self, request: Request[Any]) -> None:
+    def _remove_deleted(self, request: Request[Any]) -> None:
         for operation in operations_of(request):
             if isinstance(operation, Delete):
                 self.created_paths = [path for path in self.created_paths if path != operation.path]

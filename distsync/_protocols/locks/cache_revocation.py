@@ -93,7 +93,7 @@ def without_cache_flag(data: bytes) -> bytes:
 
 def only_readers(order: list[wait_queue.ContenderNode]) -> bool:
     """Return whether there are contenders, and all of them are readers."""
-    return bool(order) and not any(map(wait_queue.shared, order))
+    return bool(order) and not any(map(wait_queue.is_writer, order))
 
 
 # ---- the process that holds or caches the lock

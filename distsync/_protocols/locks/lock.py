@@ -33,8 +33,8 @@ __all__ = ["MAX_LOCAL_HANDOVERS", "Grant", "LockSnapshot", "LockCore", "LocalWai
 MAX_LOCAL_HANDOVERS = 32
 
 #: How many times in a row an arriving thread may acquire a cached lock ahead of the waiting threads
-#: of its process. Waking a waiter costs more than acquiring the lock. At the limit, the first
-#: waiter is granted it.
+#: of its process. Waking a waiter costs more than acquiring the lock. At the limit, the lock is
+#: handed to the first waiter.
 MAX_BARGING = 32
 
 
@@ -88,7 +88,7 @@ class LockCore:
     """
 
     def __init__(
-        self, path: str, name_suffix: str = wait_queue.LOCK, rule: wait_queue.Rule = wait_queue.exclusive
+        self, path: str, name_suffix: str = wait_queue.LOCK, rule: wait_queue.Rule = wait_queue.any_contender
     ) -> None:
         self.path = path
         self.name_suffix = name_suffix
@@ -129,18 +129,19 @@ class LockCore:
 
         Args:
             owner: The thread or task that will hold the lock.
-            contender_data: Data of the contender's znode. It must state ``linger``.
+            contender_data: Data of the contender's znode. It must have been made with ``linger`` (`describe`).
             blocking: Whether to wait if the lock is held.
             linger: Seconds for which the lock stays cached after its release, if no other
                 process is waiting when it is acquired; 0 disables caching.
             is_short_wait: Whether the deadline is too close to wait for a cached lock to be
-                evicted. Its process is then asked before this one enqueues.
+                evicted. The process that caches it is then queried before this one enqueues.
 
         Returns:
             True if the lock was acquired. False at the deadline, or if ``blocking`` is False
             and the lock is held.
         """
         try:
+            # Until this thread may enqueue: a thread of this process holds or caches the lock, or waits for it.
             while self.busy or self.cached is not None or self._next_local_waiter():
                 if self.cached is not None:
                     if await self._acquire_from_cache_checked(owner):

@@ -178,7 +178,7 @@ async def _successor_nodes(paths: Sequence[str]) -> Sequence[str]:
     They have the same sequence numbers.
     """
     parsed = [wait_queue.parse(path.rpartition("/")[2]) for path in paths]
-    numbers = {each.number for each in parsed if each and wait_queue.shared(each)}
+    numbers = {each.number for each in parsed if each and wait_queue.is_writer(each)}
     if not numbers:
         return ()
     directory = paths[0].rpartition("/")[0]
@@ -186,7 +186,7 @@ async def _successor_nodes(paths: Sequence[str]) -> Sequence[str]:
         listing = await read(Children(directory))
     except NoNodeError:
         return ()
-    readers = [each for each in wait_queue.in_order(listing.names) if not wait_queue.shared(each)]
+    readers = [each for each in wait_queue.in_order(listing.names) if not wait_queue.is_writer(each)]
     return [f"{directory}/{each.name}" for each in readers if each.number in numbers]
 
 

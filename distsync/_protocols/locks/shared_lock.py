@@ -237,11 +237,11 @@ class SharedCore:
 
     async def _is_blocked(self) -> bool:
         """Return whether there is a writer. This does not enqueue (see LockCore.occupied)."""
-        return await is_occupied(self.path, lambda order: any(map(wait_queue.shared, order)))
+        return await is_occupied(self.path, lambda order: any(map(wait_queue.is_writer, order)))
 
     async def _contend(self, owner: object, contender_data: bytes, linger: float) -> bool:
         """Enqueue and wait ("Obtaining a read lock", steps 1 to 6)."""
-        entry = await wait_queue.acquire(self.path, self.name_suffixes.read, contender_data, wait_queue.shared)
+        entry = await wait_queue.acquire(self.path, self.name_suffixes.read, contender_data, wait_queue.is_writer)
         if entry is None:
             return False
         try:

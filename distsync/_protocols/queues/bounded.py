@@ -64,7 +64,7 @@ class PendingPut:
         self.poll_interval = 60.0
         self.path = path
 
-    async def wait_inside(self, replies: tuple[Any, ...], blocking: bool) -> None:
+    async def wait_within_bound(self, replies: tuple[Any, ...], blocking: bool) -> None:
         """Wait until the item is within the bound.
 
         Raises Full and ShutDown after removing the item, and OutcomeUnknownError if there was no

@@ -76,7 +76,7 @@ async def feed(core: QueueCore, items: Sequence[bytes], progress: Progress, max_
 async def _put_ahead(core: QueueCore, group: Sequence[Sequence[tuple[str, bytes]]]) -> int:
     """Put the first of these batches. Return how many; the next one has to be appended separately."""
     segment = await core.znodes.find_tail()
-    outcomes = await core.receipts.commit_ahead([core.putting(segment, batch) for batch in group])
+    outcomes = await core.receipts.commit_ahead([core.put_operations(segment, batch) for batch in group])
     for outcome, batch in zip(outcomes, group, strict=False):
         await core.seal_if_full(segment, outcome, len(batch))
     if len(outcomes) < len(group):
@@ -106,7 +106,7 @@ class BatchGet:
                 paths.append(f"{core.head}/{core.names.popleft()}")
             got = await take_batch(core, paths)
             if got:
-                core.outstanding += len(got)
+                core.taken_not_done += len(got)
                 return got
             most = max(1, most // 2)  # contention: try fewer at once
 
@@ -139,7 +139,7 @@ async def take_batch(core: QueueCore, paths: list[str]) -> list[bytes]:
         back = partial(restore, core, items)
         outcome = await core.receipts.commit(*map(Delete, items), *counted, on_unknown_outcome=back)
         taken = True
-        core.got = outcome.results[-1].version if outcome.results else core.got
+        core.gets_version = outcome.results[-1].version if outcome.results else core.gets_version
         return list(items.values())
     except NoNodeError as error:
         if getattr(error, "index", -1) >= len(items):  # a counter is missing, not an item

@@ -136,10 +136,10 @@ class JoinableCore(AckQueue):
             raise Full from None
         if maxsize > 0:
             path = self._path_in(outcome, 1)
-            await PendingClaimPut(self, segment, item, path, data, maxsize).wait_inside(outcome.replies, blocking)
+            await PendingClaimPut(self, segment, item, path, data, maxsize).wait_within_bound(outcome.replies, blocking)
 
-    def listings(self, segment: str) -> tuple[Request[Any], ...]:
-        return *super().listings(segment), Children(self.znodes.claims)
+    def bound_reads(self, segment: str) -> tuple[Request[Any], ...]:
+        return *super().bound_reads(segment), Children(self.znodes.claims)
 
     async def _put_delayed(self, data: bytes, delay: float, *extra_operations: Operation) -> None:
         while True:

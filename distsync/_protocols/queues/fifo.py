@@ -51,6 +51,7 @@ class QueueCore:
     The bound is not part of it, because each call has its own.
     """
 
+    #: Whether items are stored in several segments.
     segmented = True
 
     def __init__(self, path: str, receipts: Receipts) -> None:
@@ -65,9 +66,12 @@ class QueueCore:
         self.largest: int | None = None
         #: Whether the server may support MultiRead, which ZooKeeper has since 3.6.
         self.may_use_multi_read = True
-        self.outstanding = 0
-        self.got = 0
-        self.puts: GroupCommitter[tuple[str, bytes], None] = GroupCommitter(self._put_together, self._first_batch)
+        #: Number of items that this process has got and not marked as done.
+        self.taken_not_done = 0
+        #: Version of the znode ``gets`` after the last item that this process got. If it is too
+        #: great, an excessive task_done() may go unnoticed.
+        self.gets_version = 0
+        self.puts: GroupCommitter[tuple[str, bytes], None] = GroupCommitter(self._put_together, self._first_batch_size)
         self.dones: GroupCommitter[None, bool] = GroupCommitter(
             self._done_together, lambda loads: min(len(loads), BATCH)
         )
@@ -108,13 +112,13 @@ class QueueCore:
             raise Full from None
         path = self._path_in(outcome, 1)
         if maxsize > 0:
-            await PendingPut(self, segment, item, path, data, maxsize).wait_inside(outcome.replies, blocking)
+            await PendingPut(self, segment, item, path, data, maxsize).wait_within_bound(outcome.replies, blocking)
 
     async def _put_together(self, items: Sequence[tuple[str, bytes]], still_needed: StillNeeded) -> Sequence[None]:
         await self.append(items, still_needed=still_needed)
         return [None] * len(items)
 
-    def _first_batch(self, items: Sequence[tuple[str, bytes]]) -> int:
+    def _first_batch_size(self, items: Sequence[tuple[str, bytes]]) -> int:
         return len(next(batches(items, len(self.znodes.items))))
 
     async def _expect_room(self, maxsize: int) -> None:
@@ -142,11 +146,11 @@ class QueueCore:
         znodes = self.znodes
         while True:
             segment = await znodes.find_tail()
-            listings = self.listings(segment) if bounded else ()
+            listings = self.bound_reads(segment) if bounded else ()
             try:
-                putting = self.putting(segment, items)
+                operations = self.put_operations(segment, items)
                 outcome = await self.receipts.commit(
-                    *putting, *extra_operations, reads=listings, still_needed=still_needed
+                    *operations, *extra_operations, reads=listings, still_needed=still_needed
                 )
                 break
             except BadVersionError as error:
@@ -159,7 +163,7 @@ class QueueCore:
         await self.seal_if_full(segment, outcome, len(items))
         return segment, outcome
 
-    def putting(self, segment: str, items: Sequence[tuple[str, bytes]]) -> tuple[Operation, ...]:
+    def put_operations(self, segment: str, items: Sequence[tuple[str, bytes]]) -> tuple[Operation, ...]:
         """Return the operations that put ``items`` into ``segment``, if it is neither sealed nor shut
         down.
         """
@@ -173,7 +177,7 @@ class QueueCore:
         if self.segmented and last and int(last[-10:]) + 1 >= self.segment_size:
             await Background(self.znodes.seal_segment(segment))
 
-    def listings(self, segment: str) -> tuple[Request[Any], ...]:
+    def bound_reads(self, segment: str) -> tuple[Request[Any], ...]:
         """Return the reads that show whether a new item is within the bound."""
         return Children(self.znodes.items), Children(segment)
 
@@ -207,7 +211,7 @@ class QueueCore:
                 return None
             data = await self._take(path)
             if data is not None:
-                self.outstanding += 1
+                self.taken_not_done += 1
                 return data
 
     async def next_path_or_shutdown(self, maxsize: int) -> str | None:
@@ -280,7 +284,7 @@ class QueueCore:
                 on_unknown_outcome=None if extra_operations else partial(self._restore, path, data),
             )
             taken = True
-            self.got = outcome.results[1].version if outcome.results else self.got
+            self.gets_version = outcome.results[1].version if outcome.results else self.gets_version
         except NoNodeError as error:
             taken = True
             if getattr(error, "index", 0) > 0:  # a counter is missing, not the item
@@ -325,8 +329,8 @@ class QueueCore:
         """Count one more item as done. Return False if all items ever put are done already."""
         znodes = self.znodes
         while True:
-            if self.outstanding > 0:
-                self.outstanding -= 1
+            if self.taken_not_done > 0:
+                self.taken_not_done -= 1
                 return await self.dones.send(None)
             dones, *puts = await read_all(Exists(znodes.dones), *znodes.put_counters)
             if dones is None or znodes.backlog(*puts, dones) <= 0:
@@ -350,7 +354,7 @@ class QueueCore:
             *done, on_unknown_outcome=partial(self._reconcile_done_if, number), still_needed=still_needed
         )
         try:
-            if outcome.results is not None and sequence_distance(outcome.results[-1].version, self.got) <= 0:
+            if outcome.results is not None and sequence_distance(outcome.results[-1].version, self.gets_version) <= 0:
                 return [True] * number
             surplus = await self._reconcile_done(number)
         except BaseException:
@@ -415,11 +419,11 @@ class QueueCore:
                 break
             except NoNodeError:
                 await self.znodes.make()
-        inside = maxsize
+        remaining_within_bound = maxsize
         while immediate:
-            if inside == 0 and maxsize > 0:
+            if remaining_within_bound == 0 and maxsize > 0:
                 await self._let_blocked_leave()
-            inside -= 1
+            remaining_within_bound -= 1
             path = await self.next_path(maxsize)
             if path is None:
                 return
@@ -429,13 +433,13 @@ class QueueCore:
         """Wait until blocked puts have removed their items, which exceed the bound, unless their
         processes have exited.
         """
-        patience = (await Connected()).timeout_ms / 2000
+        half_timeout_s = (await Connected()).timeout_ms / 2000
         while True:
             watch = Watch()
             *puts, gets = await read_all(*self.znodes.put_counters, Exists(self.znodes.gets, watch))
             if self.znodes.backlog(*puts, gets) <= 0:
                 return
-            if await Wait(watch, limit=patience) is not WakeReason.SIGNAL:
+            if await Wait(watch, limit=half_timeout_s) is not WakeReason.SIGNAL:
                 return
 
     async def segments_up_to(self, segment: str) -> Sequence[str]:

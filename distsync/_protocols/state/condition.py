@@ -125,8 +125,8 @@ class ConditionCore:
                 node, watch = await self._read_own_node(entry)
                 if node is None or node.stat.version > 0:
                     return True
-                patience = (await Connected()).timeout_ms / 2000
-                woke = await Wait(watch, limit=patience)
+                half_timeout_s = (await Connected()).timeout_ms / 2000
+                woke = await Wait(watch, limit=half_timeout_s)
                 if woke is WakeReason.DEADLINE:
                     return not await self._resign(entry)
                 if woke is WakeReason.LIMIT:
@@ -192,12 +192,12 @@ class ConditionCore:
 
     async def notify(self, count: int | None) -> int:
         """Notify the first ``count`` waiters, or all if None. Return the number notified."""
-        notified, awake = 0, set[str]()
+        notified, changed_by_others = 0, set[str]()
         while count is None or notified < count:
             state = await self._read_or_create()
-            asleep = [name for name in state.waiting if name not in awake]
-            wanted = len(asleep) if count is None else count - notified
-            chosen = asleep[: min(wanted + len(state.lost_receivers), CHUNK)]
+            unnotified = [name for name in state.waiting if name not in changed_by_others]
+            wanted = len(unnotified) if count is None else count - notified
+            chosen = unnotified[: min(wanted + len(state.lost_receivers), CHUNK)]
             if not chosen:
                 break
             try:
@@ -205,14 +205,14 @@ class ConditionCore:
             except NoNodeError:
                 continue
             except BadVersionError:
-                awake.update(await self._woken(chosen))
+                changed_by_others.update(await self._changed_by_others(chosen))
                 continue
             notified += len(chosen) - len(state.lost_receivers)
-            if count is None and len(chosen) == len(asleep):
+            if count is None and len(chosen) == len(unnotified):
                 break  # later waiters do not hold the lock
         return notified
 
-    async def _woken(self, names: list[str]) -> list[str]:
+    async def _changed_by_others(self, names: list[str]) -> list[str]:
         """Return the waiters whose znodes have changed: one that is not listed was woken by a write of
         another client.
         """
@@ -237,17 +237,17 @@ class ConditionCore:
             except OutcomeUnknownError as unknown:
                 raise_deadline(unknown)
 
-    async def abandon_wait(self, entry: QueueEntry, confirming: bool = False) -> None:
+    async def abandon_wait(self, entry: QueueEntry, may_be_unlisted: bool = False) -> None:
         """Delete our znode. If we were notified, pass the notification on to the first waiter.
 
-        With ``confirming``, we had a notification, which may have been removed from the list
+        With ``may_be_unlisted``, we had a notification, which may have been removed from the list
         already.
         """
         await delete_until_session_ends(entry.path, entry.session_id)
         while (state := await self._read_state()) is not None:
             listed = entry.name in state.lost_receivers
-            successors = state.waiting[: len(state.lost_receivers) + (confirming and not listed)]
-            if not successors or not (listed or confirming):  # without a waiter, the next notify uses it
+            successors = state.waiting[: len(state.lost_receivers) + (may_be_unlisted and not listed)]
+            if not successors or not (listed or may_be_unlisted):  # without a waiter, the next notify uses it
                 return
             try:
                 await self.receipts.commit(*self._mark_operations(state, successors))

@@ -2,8 +2,8 @@
 
 Files in the folder::
 
-    journal.log     a header line; then entries (entries.py): a random secret, a snapshot in chunks,
-                    and the groups of records after it, numbered without gaps
+    journal.log     a header line; then entries (entries.py): the secret from which session passwords are
+                    derived, a snapshot in chunks, and the groups of records after it, numbered without gaps
     journal.new     the same, while a new snapshot is written; renamed to journal.log when complete
     journal.mark    the watermark: the number of the last group, and whether it is on disk
 
@@ -12,11 +12,11 @@ append, the journal ends with a torn group, which is dropped because it was not 
 watermark is updated after the group is written and before it is acknowledged. A journal that ends
 before its watermark has therefore lost acknowledged writes, and is refused.
 
-With ``sync_full``, a group is written once it is on disk (one sync for each append). Otherwise it is
-written once the operating system has it, which survives a crash of the process but not of the
-machine. After a crash of the machine, the watermark contains another boot id, and more groups may be
-lost than it shows (see ``JournalContents.machine_crashed``). The current boot id is then written only with the
-next append.
+With ``sync_full``, a group counts as written when it is on disk (one sync for each append).
+Otherwise it is written when the operating system has it, which survives a crash of the process but
+not of the machine. After a crash of the machine, the watermark contains another boot id, and more
+groups may be lost than it shows (see ``JournalContents.may_have_lost_appends``). The current boot
+id is then written only with the next append.
 
 The folder is locked, so that only one journal uses it at a time.
 """
@@ -59,7 +59,7 @@ class JournalContents(NamedTuple):
     secret: bytes
     snapshot: list[bytes]
     records: list[tuple[int, bytes]]
-    machine_crashed: bool = False
+    may_have_lost_appends: bool = False
     """Whether the machine crashed before the journal was synced, so that the last appends may be lost."""
     lost: int = 0
     """Minimum number of appends lost by that."""
@@ -130,10 +130,10 @@ class Journal:
             os.ftruncate(self._file, self._end_offset)
             if self.sync_full:
                 os.fdatasync(self._file)
-                _sync_entries(self._folder_fd)
+                _fsync_directory(self._folder_fd)
             if not marked.may_be_lost:
                 self._start_watermark(self._number)
-        return contents._replace(machine_crashed=marked.may_be_lost, lost=lost)
+        return contents._replace(may_have_lost_appends=marked.may_be_lost, lost=lost)
 
     def _start_watermark(self, number: int) -> None:
         """Write the number and the boot id or SYNCED to the watermark. On failure, restore its content."""
@@ -249,7 +249,7 @@ class Journal:
         with suppress(OSError):
             if self._watermark_is_current:
                 os.fsync(self._file)
-                _sync_entries(self._folder_fd)
+                _fsync_directory(self._folder_fd)
                 self._watermark.write(self._number, synced=True)
                 self._watermark.sync()
         for descriptor in (self._file, self._folder_fd):
@@ -306,12 +306,12 @@ def _write_all(file: int, entry: bytes, at: int) -> int:
 def _sync_folder(path: Path) -> None:
     folder = os.open(path, os.O_RDONLY)
     try:
-        _sync_entries(folder)
+        _fsync_directory(folder)
     finally:
         os.close(folder)
 
 
-def _sync_entries(folder: int) -> None:
+def _fsync_directory(folder: int) -> None:
     """Sync the directory entries of the folder, if its file system supports that."""
     try:
         os.fsync(folder)

@@ -165,7 +165,7 @@ async def inspect(world: Simulation, core: SharedCore, holding: Holding, timeout
         world.fail(f"{held} was held throughout, but {seen} was seen")
 
 
-RULES = {"writer": wait_queue.shared, "reader": lambda each: not wait_queue.shared(each)}
+RULES = {"writer": wait_queue.is_writer, "reader": lambda each: not wait_queue.is_writer(each)}
 
 
 def delete_contender(world: Simulation) -> None:
