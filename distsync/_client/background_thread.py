@@ -10,8 +10,10 @@ waits in one place only, so that a lost hold is reported on time whatever else i
 from __future__ import annotations
 
 import logging
+import math
 import threading
 from collections.abc import Callable, Coroutine, Iterable
+from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Protocol
 
@@ -22,16 +24,12 @@ from distsync._client.driver.blocking_driver import ProtocolRun
 from distsync._client.driver.driver_context import DriverContext, ProtocolCoroutine
 from distsync._client.driver.pending_steps import UserCall
 from distsync._client.lease.cleanup import watch_held_node
-from distsync._client.lease.holds import HeldNode, HoldTable
+from distsync._client.lease.holds import GUARD_AFTER_S, HeldNode, HoldTable
 from distsync._client.lease.lease_clock import LeaseClock
 from distsync._client.own_threads import join
 from distsync._client.transport.reply_futures import Batch
 from distsync._client.transport.session import ZooKeeperSession
-from distsync._protocols.steps import ZNODE_DELETED
 from distsync.errors import ClientClosedError
-
-#: Age in seconds at which a hold gets a watch on its znode. Most holds end earlier.
-GUARD_AFTER_S = 0.5
 
 #: Interval in seconds between checks of a lost connection, in addition to kazoo's own attempts.
 CONNECTION_CHECK_INTERVAL_S = 0.5
@@ -70,7 +68,8 @@ class BackgroundThread:
         """Take over a call. This is the queue's own method, which no signal can interrupt."""
         self._runs: set[ProtocolRun] = set()
         self._heartbeat: Batch | None = None
-        self._sleeps_unlimited = False
+        #: Until when the thread sleeps at most, on the lease clock.
+        self._wakes_at = 0.0
         self._holds_added_before = 0
         self._interrupt_idle_at = 0.0
         self._drain_until: float | None = None
@@ -92,9 +91,9 @@ class BackgroundThread:
         self._mailbox.put(None)
 
     def on_hold_added(self) -> None:
-        """Wake the thread if it sleeps without a limit, because a hold was added."""
-        if self._sleeps_unlimited:
-            self._sleeps_unlimited = False
+        """Wake the thread if it would sleep for too long to watch the znode of a new hold in time."""
+        if self._wakes_at > lease_clock() + 2 * GUARD_AFTER_S:
+            self._wakes_at = 0.0
             self.wake()
 
     def stop(self, seconds: float, close_hooks: Iterable[Callable[[], ProtocolCoroutine]] = ()) -> None:
@@ -120,7 +119,7 @@ class BackgroundThread:
                 item = self._mailbox.get(timeout=self._sleep_for())
             except Empty:
                 item = None
-            self._sleeps_unlimited = False
+            self._wakes_at = 0.0
             if isinstance(item, ProtocolRun):
                 self._resume(item)
             elif isinstance(item, tuple):
@@ -230,16 +229,20 @@ class BackgroundThread:
             and self._runtime.zk_session.info is not None
         ):
             self._heartbeat = self._runtime.zk_session.send_heartbeat(self.wake)
-        for held in self._runtime.holds.active():
-            if not held.guarded and (held.on_data is not None or now - held.since >= GUARD_AFTER_S):
-                self._guard(held)
+        for held in self._runtime.holds.to_guard(now):
+            self._guard(held)
 
     def _guard(self, held: HeldNode) -> None:
-        held.guarded = True
-        self._begin(watch_held_node(held, lambda: self._runtime.holds.mark_lost(held.loss, ZNODE_DELETED)))
+        self._begin(watch_held_node(held, partial(self._runtime.holds.lose_path, held.path)))
 
     def _sleep_for(self) -> float | None:
         """Return how long to sleep; None until the next wake-up."""
+        added = self._runtime.holds.added
+        seconds = self._seconds_until_due(added)
+        self._wakes_at = lease_clock() + (math.inf if seconds is None else seconds)
+        return seconds if self._runtime.holds.added == added else 0.0
+
+    def _seconds_until_due(self, holds_added: int) -> float | None:
         now = wait_clock()
         due_times = [run.wait_until for run in self._runs]
         due_times.append(self._interrupt_idle_at if now < self._interrupt_idle_at else self._drain_until)
@@ -248,13 +251,10 @@ class BackgroundThread:
         seconds = seconds_until(earliest(*due_times), now)
         if len(self._runtime.holds):
             return earliest(seconds, self._seconds_until_hold_due())
-        if self._holds_added_before != self._runtime.holds.added:
-            # More holds may follow. Checking at each tick saves a wake-up for each of them.
-            self._holds_added_before = self._runtime.holds.added
-            return earliest(seconds, self._tick_s)
-        self._sleeps_unlimited = True
-        if len(self._runtime.holds):  # added before _sleeps_unlimited was set
-            return 0.0
+        if self._holds_added_before != holds_added:
+            # More holds may follow. Checking now and then saves a wake-up for each of them.
+            self._holds_added_before = holds_added
+            return earliest(seconds, GUARD_AFTER_S)
         return seconds
 
     def _seconds_until_hold_due(self) -> float:
@@ -262,7 +262,7 @@ class BackgroundThread:
         due = lease.valid_until - now if self._heartbeat else min(lease.next_heartbeat, lease.valid_until) - now
         if self._runtime.zk_session.info is None:
             due = lease.valid_until - now
-        return max(0.0, min(due, self._tick_s))
+        return max(0.0, min(due, self._runtime.holds.guard_due() - now, self._tick_s))
 
     @property
     def _tick_s(self) -> float:

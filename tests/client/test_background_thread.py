@@ -9,6 +9,7 @@ import pytest
 from distsync._client.acls import Access
 from distsync._client.background_thread import TICK_S
 from distsync._client.clocks import lease_clock
+from distsync._client.lease.holds import GUARD_AFTER_S
 from distsync._client.runtime import ClientRuntime
 from distsync._client.settings import read_settings
 from distsync._protocols.steps import Hold, Loss, SessionInfo
@@ -38,29 +39,40 @@ def pokes(runtime: ClientRuntime) -> int:
     return runtime.background_thread._mailbox.qsize()
 
 
-def test_first_hold_wakes_it_and_the_next_ones_are_noticed_at_its_next_tick(runtime: ClientRuntime) -> None:
+def test_first_hold_wakes_it_and_the_next_ones_are_noticed_at_its_next_check(runtime: ClientRuntime) -> None:
     assert runtime.background_thread._sleep_for() is None
     for _ in range(10):
         held(runtime)()
     assert pokes(runtime) == 1
-    assert runtime.background_thread._sleep_for() == TICK_S
+    assert runtime.background_thread._sleep_for() == GUARD_AFTER_S
     for _ in range(10):
         held(runtime)()
     assert pokes(runtime) == 1
 
 
-def test_it_sleeps_on_when_nothing_was_held_for_a_tick(runtime: ClientRuntime) -> None:
+def test_it_sleeps_on_when_nothing_was_held_since_its_last_check(runtime: ClientRuntime) -> None:
     held(runtime)()
-    assert runtime.background_thread._sleep_for() == TICK_S
+    assert runtime.background_thread._sleep_for() == GUARD_AFTER_S
     assert runtime.background_thread._sleep_for() is None
     held(runtime)()
     assert pokes(runtime) == 1
 
 
-def test_it_ticks_while_anything_is_held(runtime: ClientRuntime) -> None:
+def test_it_wakes_when_the_znode_of_a_hold_is_to_be_watched_and_then_at_each_tick(runtime: ClientRuntime) -> None:
     let_go = held(runtime)
+    assert runtime.background_thread._sleep_for() == pytest.approx(GUARD_AFTER_S, rel=0.5)
+    assert [each.path for each in runtime.holds.to_guard(lease_clock() + GUARD_AFTER_S)] == ["/n/mine"]
     assert all(runtime.background_thread._sleep_for() == TICK_S for _ in range(3))
     let_go()
+
+
+def test_second_hold_wakes_it_from_a_long_sleep(runtime: ClientRuntime) -> None:
+    held(runtime)
+    assert [*runtime.holds.to_guard(lease_clock() + GUARD_AFTER_S)]
+    assert runtime.background_thread._sleep_for() == TICK_S
+    pokes_before = pokes(runtime)
+    held(runtime)
+    assert pokes(runtime) == pokes_before + 1
 
 
 def test_background_thread_continues_if_the_connection_cannot_be_restored(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import socket
@@ -409,7 +410,7 @@ def test_own_znode_deleted_after_a_reconnect_is_a_loss(
 ) -> None:
     loss = Loss()
     path = proxied.run(stand(namespace, loss))
-    eventually(lambda: all(held.guarded for held in proxied._runtime.holds.active()))  # type: ignore[union-attr]
+    eventually(lambda: proxied._runtime.holds.guard_due() == math.inf)  # type: ignore[union-attr]
     proxy.cut()
     eventually(lambda: proxied.state == "connected")
     observer.kazoo.delete(path)

@@ -11,8 +11,8 @@ from helpers.servers import ServerProcess
 from helpers.timing import UNIT, eventually
 from helpers.worker_processes import Peer
 
-from distsync._client import background_thread
 from distsync._client.client import Client
+from distsync._client.lease import holds
 from distsync._protocols.state import election
 from distsync.testing.faulty_proxy import Proxy
 from distsync.threading import Event
@@ -112,5 +112,5 @@ def no_guards(monkeypatch: pytest.MonkeyPatch) -> None:
     """Disable the request made after GUARD_AFTER_S for a held lock, which on a slow machine would be
     counted.
     """
-    for module in (background_thread, election):
+    for module in (holds, election):
         monkeypatch.setattr(module, "GUARD_AFTER_S", 1e9)

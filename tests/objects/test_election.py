@@ -15,8 +15,8 @@ from helpers.timing import PATIENCE, UNIT, eventually
 from helpers.worker_processes import Peer, Running, waiting_calls
 
 from distsync import LockLostError, NotHeldError, PayloadPickleError
-from distsync._client import background_thread
 from distsync._client.client import Client
+from distsync._client.lease import holds
 from distsync._protocols.state import election as protocol
 from distsync.recipes import Election
 
@@ -145,7 +145,7 @@ def test_deleted_leader_znode_is_recreated(client: Client, observer: Observer, m
 def test_deposed_leader_is_notified_and_its_leader_znode_is_deleted(
     client: Client, observer: Observer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(background_thread, "GUARD_AFTER_S", 0.01)
+    monkeypatch.setattr(holds, "GUARD_AFTER_S", 0.01)
     calls: list[Any] = []
     election = Election(name="e", on_elected=calls.append, on_deposed=calls.append)
     token = lead(election)
@@ -161,7 +161,7 @@ def test_deposed_leader_is_notified_and_its_leader_znode_is_deleted(
 
 
 def test_other_client_can_depose_the_leader(client: Client, other: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(background_thread, "GUARD_AFTER_S", 0.01)
+    monkeypatch.setattr(holds, "GUARD_AFTER_S", 0.01)
     election, onlooker = Election(name="e"), Election(name="e", client=other)
     election.acquire()
     onlooker.revoke(grace=UNIT)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -71,13 +72,62 @@ def test_holder_that_ignores_the_request_loses_the_lock_after_the_grace_time(
     assert theirs.revoke(UNIT) is False
     assert theirs.acquire(timeout=PATIENCE)
     eventually(lambda: losses)
-    assert losses[0].args == (ours.path, "znode deleted")
+    assert losses[0].args == (ours.path, "revoked")
     assert not ours.held
     with pytest.raises(LockLostError):
         transaction.commit()
     with pytest.raises(LockLostError):
         ours.release()
     theirs.release()
+
+
+@KINDS
+def test_lock_that_is_taken_right_after_its_acquire_is_not_held_when_another_process_acquires_it(
+    kind: Callable[..., Any], client: Client, other: Client
+) -> None:
+    ours, theirs = pair(kind, client, other)
+    for _ in range(5):
+        ours.acquire()
+        assert theirs.revoke(0) is False
+        assert theirs.acquire(timeout=PATIENCE)
+        assert not ours.held
+        theirs.release()
+        with pytest.raises(LockLostError):
+            ours.release()
+
+
+def test_held_is_false_before_another_process_holds_under_many_revokers(client: Client, other: Client) -> None:
+    ours, theirs = pair(partial(Lock, linger=0), client, other)
+    stop = threading.Event()
+    overlaps: list[None] = []
+
+    def take() -> None:
+        while not stop.is_set():
+            with suppress(NotHeldError):
+                theirs.revoke(0)
+            if theirs.acquire(timeout=UNIT):  # ours may have acquired it first
+                if ours.held and theirs.held:
+                    overlaps.append(None)
+                with suppress(LockLostError):
+                    theirs.release()
+
+    taking = Running(take)
+    for _ in range(20):
+        with suppress(LockLostError, NotHeldError), ours:
+            eventually(lambda: not ours.held)
+    stop.set()
+    taking.result()
+    assert not overlaps
+
+
+def test_lock_is_taken_from_a_process_that_does_not_notice(client: Client, make_far: MakeClient, proxy: Proxy) -> None:
+    ours, theirs = pair(Lock, make_far(session_timeout=30.0), client)
+    ours.acquire()
+    proxy.blackhole()
+    assert theirs.revoke(0) is False
+    assert theirs.acquire(timeout=PATIENCE)
+    theirs.release()
+    proxy.heal()
 
 
 @KINDS
@@ -215,10 +265,12 @@ def acquire_and_release(lock: Any) -> bool:
 @pytest.mark.parametrize("lost", ["drop_next_request", "drop_next_reply"])
 @pytest.mark.parametrize("kind", [OpCode.SET_DATA, OpCode.DELETE, OpCode.GET_DATA])
 def test_lost_request_or_reply_of_the_revoker_does_not_affect_the_revocation(
-    client: Client, far: Client, proxy: Proxy, lost: str, kind: OpCode
+    client: Client, far: Client, proxy: Proxy, observer: Observer, lost: str, kind: OpCode
 ) -> None:
     ours, theirs = pair(Lock, client, far)
     ours.acquire()
+    if kind == OpCode.DELETE:  # holders of other libraries do not delete their znodes when the lock is taken
+        observer.kazoo.set(ours.holders()[0].path, b"of another library")
     assert theirs.locked()
     dropped = getattr(proxy, lost)(kind)
     assert theirs.revoke(grace=4 * UNIT) is False
@@ -236,11 +288,11 @@ def test_concurrent_revocations_of_a_writer_and_of_the_whole_lock_revoke_the_who
     late, early = (theirs.writer.revoke, ours.revoke) if first == "whole" else (theirs.revoke, ours.writer.revoke)
     before = [early]
 
-    def revoke_before_write(path: str, data: bytes, word: object = True) -> bytes:
+    def revoke_before_write(path: str, data: bytes, **options: Any) -> bytes:
         """Let another client revoke after this one has read, and before it writes."""
         while before:
             before.pop()()
-        return revoke_request(path, data, word)
+        return revoke_request(path, data, **options)
 
     monkeypatch.setattr(revocation, "revoke_request", revoke_before_write)
     with ours.writer, ours.reader:

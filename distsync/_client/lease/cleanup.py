@@ -9,8 +9,21 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from distsync._client.driver.created_nodes import LeftoverNode
-from distsync._client.lease.holds import HeldNode
-from distsync._protocols.steps import Children, Connected, Delete, Exists, GetData, Pipeline, Stat, Sync, Wait, Watch
+from distsync._client.json_data import fields
+from distsync._client.lease.holds import REVOKED, HeldNode
+from distsync._protocols.steps import (
+    ZNODE_DELETED,
+    Children,
+    Connected,
+    Delete,
+    Exists,
+    GetData,
+    Pipeline,
+    Stat,
+    Sync,
+    Wait,
+    Watch,
+)
 from distsync.errors import DisconnectedError, DistsyncError, NoNodeError, SessionLostError
 
 
@@ -55,25 +68,36 @@ def belongs(stat: Stat | None, session_id: int) -> bool:
     return stat is not None and stat.ephemeral_owner == session_id
 
 
-async def read_held_node(held: HeldNode, watch: Watch) -> Stat | None:
-    """Return the Stat of the held znode, or None; pass its data to ``on_data``, if set."""
-    if held.on_data is None:
-        return await Exists(held.path, watch)
+async def loss_of(held: HeldNode, watch: Watch) -> str:
+    """Return why the hold is lost, or "" if it is not; pass the data of the znode to ``on_data``, if set."""
     try:
         node = await GetData(held.path, watch)
     except NoNodeError:
-        return None
-    held.on_data(node.data)
-    return node.stat
+        return ZNODE_DELETED
+    if not belongs(node.stat, held.session_id):
+        return ZNODE_DELETED
+    if fields(node.data).get("revoked"):
+        return REVOKED
+    if held.on_data is not None:
+        held.on_data(node.data)
+    return ""
 
 
-async def watch_held_node(held: HeldNode, on_deleted: Callable[[], None]) -> None:
-    """Call ``on_deleted`` if the znode is deleted while it is held."""
+async def watch_held_node(held: HeldNode, on_lost: Callable[[str], None]) -> None:
+    """Call ``on_lost`` with the reason if the znode is deleted or revoked while it is held.
+
+    A revoked znode is deleted then: until its holder knows of the loss, no other process can hold.
+    """
     while not held.ended.fired:
         watch, ended = Watch(), held.ended
         try:
-            if not belongs(await read_held_node(held, watch), held.session_id):
-                on_deleted()
+            reason = await loss_of(held, watch)
+            if held.ended.fired:
+                return  # released, or being downgraded, by a call that deletes the znode itself
+            if reason:
+                on_lost(reason)
+                if reason == REVOKED:
+                    await delete_leftover(LeftoverNode(held.path, True), held.session_id)
                 return
         except SessionLostError:
             return

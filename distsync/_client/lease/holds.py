@@ -6,7 +6,8 @@ dict operation, and a loss is signalled before the hold is removed.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterator
 
 from distsync._client.lease.lease_clock import LeaseClock
 from distsync._protocols.steps import ZNODE_DELETED, Hold, Loss, Signal
@@ -15,6 +16,10 @@ LEASE_EXPIRED = "lease expired"
 SESSION_EXPIRED = "session expired"
 CLIENT_CLOSED = "client closed"
 INTERRUPTED = "interrupted"
+REVOKED = "revoked"
+
+#: Age in seconds at which a hold gets a watch on its znode. Most holds end earlier.
+GUARD_AFTER_S = 0.1
 
 
 class HeldNode:
@@ -22,19 +27,17 @@ class HeldNode:
 
     Attributes:
         since: When the hold began, on the lease clock.
-        guarded: Whether the background thread watches the znode.
         ended: Fires when the hold ends, or must be watched in another way.
         on_data: Callback for the data of the znode, or None.
     """
 
-    __slots__ = ("path", "session_id", "loss", "since", "guarded", "ended", "on_data")
+    __slots__ = ("path", "session_id", "loss", "since", "ended", "on_data")
 
     def __init__(self, step: Hold, since: float) -> None:
         self.path = step.path
         self.session_id = step.session_id
         self.loss = step.loss
         self.since = since
-        self.guarded = False
         self.ended = Signal()
         self.on_data: Callable[[bytes], object] | None = None
 
@@ -46,6 +49,10 @@ class HoldTable:
         self._lease = lease
         self._on_lease_expired = on_lease_expired
         self._active: dict[Loss, HeldNode] = {}
+        #: Holds whose znode the background thread does not watch yet, in the order of their start.
+        self._unguarded: dict[Loss, HeldNode] = {}
+        #: The same, of those that are to be watched at once.
+        self._urgent: dict[Loss, HeldNode] = {}
         #: Number of holds added so far.
         self.added = 0
 
@@ -54,7 +61,8 @@ class HoldTable:
 
     def add(self, step: Hold, now: float) -> None:
         """Add a hold. It is lost at once if its session has ended or the lease has expired."""
-        self._active[step.loss] = HeldNode(step, now)
+        held = HeldNode(step, now)
+        self._active[step.loss] = self._unguarded[step.loss] = held
         self.added += 1
         if step.session_id != self._lease.session_id:
             self.mark_lost(step.loss, SESSION_EXPIRED)
@@ -64,6 +72,7 @@ class HoldTable:
     def remove(self, loss: Loss) -> None:
         """End the hold without firing ``loss``."""
         held = self._active.pop(loss, None)
+        self._unguarded.pop(loss, None)
         if held:
             held.ended.fire()
 
@@ -75,6 +84,8 @@ class HoldTable:
         held.on_data = on_data
         before, held.ended = held.ended, Signal()
         before.fire()
+        if loss in self._unguarded:
+            self._urgent[loss] = held
         if loss not in self._active:  # ended concurrently
             held.ended.fire()
 
@@ -85,13 +96,14 @@ class HoldTable:
             loss.reason = reason
             loss.fire()
             self._active.pop(loss, None)
+            self._unguarded.pop(loss, None)
             held.ended.fire()
 
-    def lose_path(self, path: str) -> None:
-        """End all holds on the znode ``path``, which was deleted."""
+    def lose_path(self, path: str, reason: str = ZNODE_DELETED) -> None:
+        """End all holds on the znode ``path``."""
         for held in self.active():
             if held.path == path:
-                self.mark_lost(held.loss, ZNODE_DELETED)
+                self.mark_lost(held.loss, reason)
 
     def lose_all(self, reason: str) -> list[HeldNode]:
         """End all holds, and return them."""
@@ -111,6 +123,31 @@ class HoldTable:
     def active(self) -> list[HeldNode]:
         return list(self._active.values())
 
+    def guard(self, held: HeldNode) -> bool:
+        """Return whether the znode is not watched yet. From then on, the caller watches it."""
+        self._urgent.pop(held.loss, None)
+        return self._unguarded.pop(held.loss, None) is not None
+
+    def to_guard(self, now: float) -> Iterator[HeldNode]:
+        """Yield the holds whose znode is to be watched now, and from then on is watched by the caller."""
+        while (held := _first(self._urgent)) or ((held := _first(self._unguarded)) and self.guard_due() <= now):
+            if self.guard(held):
+                yield held
+
+    def guard_due(self) -> float:
+        """Return when the next znode is to be watched."""
+        held = _first(self._unguarded)
+        return 0.0 if self._urgent else math.inf if held is None else held.since + GUARD_AFTER_S
+
     def is_active(self, loss: Loss) -> bool:
         """Return whether the hold of ``loss`` has not ended."""
         return loss in self._active
+
+
+def _first(holds: dict[Loss, HeldNode]) -> HeldNode | None:
+    """Return the first value of a dict that other threads may be changing."""
+    while True:
+        try:
+            return next(iter(holds.values()), None)
+        except RuntimeError:  # changed between the two calls
+            continue

@@ -8,13 +8,18 @@ alone. A client that revokes the lock follows it there.
 
 Znodes:
 ``<path>/_c_<guid>-lock-<sequence>``  the holder's. A request adds ``"unlock": true`` to its JSON,
-                                      or ``"unlock": "writer"`` to release only the writer.
+                                      or ``"unlock": "writer"`` to release only the writer. When the
+                                      lock is taken, ``"revoked": true`` is added. The holder then
+                                      deletes the znode as soon as it has noticed its loss
+                                      (_client/lease/cleanup.py). It is deleted by the revoker after
+                                      NOTICE_S seconds, or if its data are not JSON.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from distsync._protocols import wait_queue
@@ -30,6 +35,7 @@ from distsync._protocols.steps import (
     Node,
     Pipeline,
     SetData,
+    Stat,
     Sync,
     Wait,
     WakeReason,
@@ -41,6 +47,10 @@ from distsync.errors import BadVersionError, DeadlineError, DistsyncError, NoNod
 #: Data of a revocation request: the recipe's, and Curator's.
 UNLOCK = b"unlock"
 CURATOR = b"__REVOKE__"
+
+#: How many seconds a holder has to notice that the lock is taken from it, before its znode is
+#: deleted. It watches the znode from a tenth of a second after the grant.
+NOTICE_S = 1.0
 
 #: After these errors, read the znode again to see whether it was written.
 RETRYABLE_ERRORS = (BadVersionError, *INTERRUPTED)
@@ -67,21 +77,25 @@ def is_for_writer(data: bytes) -> bool:
     return _fields(data).get("unlock") == WRITER
 
 
-def revoke_request(path: str, data: bytes, marker: object = True) -> bytes:
+def revoke_request(path: str, data: bytes, marker: object = True, revoked: bool = False) -> bytes:
     """Return the data that requests revocation, given the current data of the holder's znode.
 
-    The format is that of the holder's client. Its other fields are preserved.
+    The format is that of the holder's client. Its other fields are preserved. With ``revoked``, a
+    holder whose data are JSON loses the lock.
     """
     fields = _fields(data)
     if fields:
         more = {"unlock": True if is_revoke_request(data) and not is_for_writer(data) else marker}
+        more |= {"revoked": True} if revoked else {}
         return json.dumps({**fields, **more}, separators=(",", ":")).encode()
     return CURATOR if path.rpartition("/")[2].startswith("_c_") else UNLOCK
 
 
 def carry_over(path: str, mine: bytes, writers: bytes) -> bytes:
     """Return the data of a reader's znode that replaces a writer's with the data ``writers``."""
-    return revoke_request(path, mine) if is_revoke_request(writers) and not is_for_writer(writers) else mine
+    if not is_revoke_request(writers) or is_for_writer(writers):
+        return mine
+    return revoke_request(path, mine, revoked=bool(_fields(writers).get("revoked")))
 
 
 async def watch_revocation(grant: Grant, reads: bool = False) -> None:
@@ -121,6 +135,20 @@ async def request_revocation(
     return list(asked)
 
 
+async def mark_revoked(paths: Sequence[str], include_downgraded: bool = False) -> Sequence[str]:
+    """Take the lock from the holders with these znodes, as far as they can notice it.
+
+    Return their znodes: each holder deletes its own as soon as it does not hold the lock any more. With
+    ``include_downgraded``, they include the znodes of readers that replaced a writer's.
+    """
+    nodes = await read_all(*map(GetData, paths))
+    found = {path: node for path, node in zip(paths, nodes, strict=True) if isinstance(node, Node)}
+    marked = await _write({path: node for path, node in found.items() if _fields(node.data)}, True, revoked=True)
+    missing = [path for path in paths if path not in marked]
+    successors = await _successor_nodes(missing) if include_downgraded and missing else ()
+    return [*marked, *await mark_revoked(successors)] if successors else marked
+
+
 async def _held(directory: str, matches: wait_queue.Rule, *before: Sync) -> dict[str, Node]:
     """Return paths and znodes of the holders that match. With a Sync, also if our server lags."""
     *_, listing = await read_all(*before, Children(directory))
@@ -139,19 +167,26 @@ async def _without_cached(directory: str, asked: dict[str, Node]) -> dict[str, N
     return {} if len(asked) == 1 and not await is_occupied(directory) else asked
 
 
-async def _write(asked: dict[str, Node], marker: object) -> None:
-    """Write the request into each znode, without overwriting concurrent changes."""
+async def _write(asked: dict[str, Node], marker: object, revoked: bool = False) -> Sequence[str]:
+    """Write the request into each znode, without overwriting concurrent changes.
+
+    Return the paths of those that exist.
+    """
+    request = partial(revoke_request, marker=marker, revoked=revoked)
+    written: list[str] = []
     while asked:
         await Connected()
-        writes = [
-            SetData(path, revoke_request(path, node.data, marker), node.stat.version) for path, node in asked.items()
-        ]
-        replies = await Pipeline(*writes)
+        replies = await Pipeline(
+            *(SetData(path, request(path, node.data), node.stat.version) for path, node in asked.items())
+        )
+        written += [path for path, reply in zip(asked, replies, strict=True) if isinstance(reply, Stat)]
         _raise_refusal(replies, NoNodeError, BadVersionError)
         again = [path for path, reply in zip(asked, replies, strict=True) if isinstance(reply, RETRYABLE_ERRORS)]
         nodes = await read_all(*map(GetData, again)) if again else ()
         found = {path: node for path, node in zip(again, nodes, strict=True) if isinstance(node, Node)}
-        asked = {path: node for path, node in found.items() if node.data != revoke_request(path, node.data, marker)}
+        asked = {path: node for path, node in found.items() if node.data != request(path, node.data)}
+        written += [path for path in found if path not in asked]
+    return written
 
 
 async def still_held(paths: Sequence[str], include_downgraded: bool = False) -> Sequence[str]:

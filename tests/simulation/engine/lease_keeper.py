@@ -6,6 +6,7 @@ holds, clean-up); here they only get the virtual time and are scheduled.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from simulation.engine.scheduler import Timer
@@ -14,13 +15,13 @@ from distsync._client.driver.created_nodes import LeftoverNode
 from distsync._client.lease import holds
 from distsync._client.lease.cleanup import delete_leftover, watch_held_node
 from distsync._client.lease.lease_clock import LeaseClock
-from distsync._protocols.steps import ZNODE_DELETED, Hold, Loss, Sync, WatchNode
+from distsync._protocols.steps import Hold, Loss, Sync, WatchNode
 
 if TYPE_CHECKING:
     from simulation.engine.process import SimProcess
 
 #: A grant that is released earlier costs no read of its own znode.
-GUARD_AFTER_MS = 500
+GUARD_AFTER_MS = 100
 
 
 class Keeper:
@@ -94,6 +95,5 @@ class Keeper:
         self._schedule()
 
     def _guard(self, held: holds.HeldNode) -> None:
-        if not held.ended.fired and not held.guarded:
-            held.guarded = True
-            self.process.background(watch_held_node(held, lambda: self.holds.mark_lost(held.loss, ZNODE_DELETED)))
+        if not held.ended.fired and self.holds.guard(held):
+            self.process.background(watch_held_node(held, partial(self.holds.lose_path, held.path)))

@@ -51,6 +51,8 @@ class Simulation:
         self.interrupts: list[tuple[Task, Any]] = []
         """The tasks that Ctrl-C interrupted, each with the step that it was at."""
         self.tampered: set[int] = set()
+        #: Whether a lock was taken from its holders.
+        self.revoked = False
         """Sessions that an administrator ended, or whose znodes an intruder deleted: their holders
         cannot know.
         """

@@ -26,6 +26,7 @@ from simulation.scenarios.common import (
     processes,
     separate_rng,
     spawn,
+    take_from_holders,
 )
 from simulation.scenarios.lock import work_recursively
 
@@ -81,7 +82,7 @@ async def release(world: Simulation, process: SimProcess, owner: object, linger:
         await Run(core.release(owner, linger > 0))
     except LockLostError as error:
         world.record("lost")
-        if not world.faults.injected and not world.tampered:
+        if not world.faults.injected and not world.tampered and not world.revoked:
             world.fail(f"a loss without a fault: {error}")
 
 
@@ -155,15 +156,13 @@ def delete_holder(world: Simulation) -> None:
 
 
 async def revoke(world: Simulation) -> None:
-    """Ask the holder, and after a while delete its znode."""
+    """Ask the holder, and after a while take the lock from it."""
     try:
         asked = await Run(revocation.request_revocation(PATH))
         left = await Run(revocation.still_held(asked), 0.4)
     except NotHeldError:
         return
-    if left:
-        world.tampered.update(process.session.session_id or 0 for process in world.processes.values())
-        await Run(revocation.delete(left))
+    await take_from_holders(world, left)
 
 
 def run(world: Simulation, depth: int) -> None:

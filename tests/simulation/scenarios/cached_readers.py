@@ -22,6 +22,7 @@ from simulation.scenarios.common import (
     processes,
     separate_rng,
     spawn,
+    take_from_holders,
     work,
 )
 from simulation.scenarios.shared_lock import PATH, OneKindHolds, ReadersOrWriter, core_of, granted
@@ -63,7 +64,7 @@ async def release(world: Simulation, core: SharedCore, owner: object, what: str,
     try:
         await Run((core if what == "reader" else core.writer).release(owner, linger > 0))
     except LockLostError as error:
-        if not world.faults.injected and not world.tampered:
+        if not world.faults.injected and not world.tampered and not world.revoked:
             world.fail(f"a loss without a fault: {error}")
 
 
@@ -180,16 +181,14 @@ def delete_contender(world: Simulation) -> None:
 
 
 async def revoke(world: Simulation) -> None:
-    """Ask the holders, and after a while delete their znodes."""
+    """Ask the holders, and after a while take the lock from them."""
     rule = world.rng.choice((revocation.any_contender, RULES["reader"], RULES["writer"]))
     try:
         asked = await Run(revocation.request_revocation(PATH, rule))
         left = await Run(revocation.still_held(asked, True), 0.4)
     except NotHeldError:
         return
-    if left:
-        world.tampered.update(process.session.session_id or 0 for process in world.processes.values())
-        await Run(revocation.delete(left, True))
+    await take_from_holders(world, left, True)
 
 
 def run(world: Simulation) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +16,7 @@ from simulation.engine.simulation import Simulation
 from simulation.engine.task import Task
 
 from distsync._client.lease.holds import CLIENT_CLOSED
+from distsync._protocols.locks import revocation
 from distsync._protocols.receipts import Receipts
 from distsync._protocols.steps import Create, Wait
 from distsync._protocols.wait_queue import LAST
@@ -216,3 +217,16 @@ def sleepers(world: Simulation) -> list[str]:
         for task in process.tasks
         if task.daemon and not task.background
     ]
+
+
+async def take_from_holders(world: Simulation, remaining: Sequence[str], include_downgraded: bool = False) -> None:
+    """Take a lock from holders that did not release it when asked.
+
+    Those that notice do not hold it when another process does. The others count as disturbed.
+    """
+    world.revoked = world.revoked or bool(remaining)
+    noticing = await Run(revocation.mark_revoked(remaining, include_downgraded))
+    late = await Run(revocation.still_held(noticing, include_downgraded), revocation.NOTICE_S)
+    if late:
+        world.tampered.update(each.session.session_id or 0 for each in world.processes.values())
+        await Run(revocation.delete(late, include_downgraded))

@@ -9,7 +9,7 @@ from simulation.engine.call_frames import Run
 from simulation.engine.invariants import NothingLeft
 from simulation.engine.process import SimProcess
 from simulation.engine.simulation import Simulation
-from simulation.scenarios.common import OBSERVER, Scenario, processes, spawn
+from simulation.scenarios.common import OBSERVER, Scenario, processes, spawn, take_from_holders
 from simulation.scenarios.shared_lock import PATH, ReadersOrWriter, core_of, granted
 
 from distsync._protocols import wait_queue
@@ -61,7 +61,7 @@ async def release(world: Simulation, core: SharedCore, owner: object, what: str)
     try:
         await Run((core if what == "reader" else core.writer).release(owner))
     except (LockLostError, NotHeldError) as error:  # the thread may have been interrupted before it became a reader
-        if not world.faults.injected and not world.tampered:
+        if not world.faults.injected and not world.tampered and not world.revoked:
             world.fail(f"a loss without a fault: {error}")
 
 
@@ -74,9 +74,7 @@ async def revoker(world: Simulation, holders: list[SimProcess]) -> None:
             await Run(pause())
             continue
         left = await Run(revocation.still_held(asked, True), world.rng.choice((0.0, 0.02, 0.5, 2.0)))
-        if left:
-            world.tampered.update(each.session.session_id or 0 for each in holders)
-            await Run(revocation.delete(left, True))
+        await take_from_holders(world, left, True)
         check_deleted(world, asked)
 
 

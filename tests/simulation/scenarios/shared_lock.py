@@ -18,6 +18,7 @@ from simulation.scenarios.common import (
     maybe_timeout,
     processes,
     spawn,
+    take_from_holders,
     work,
 )
 
@@ -108,7 +109,7 @@ async def release(world: Simulation, core: SharedCore, owner: object, what: str)
     try:
         await Run((core if what == "reader" else core.writer).release(owner), world.rng.choice((None, 10.0, 0.0)))
     except LockLostError as error:
-        if not world.faults.injected and not world.tampered:
+        if not world.faults.injected and not world.tampered and not world.revoked:
             world.fail(f"a loss without a fault: {error}")
 
 
@@ -245,13 +246,13 @@ async def release_lock(world: Simulation, core: LockCore, owner: object) -> None
     try:
         await core.release(owner)
     except LockLostError as error:
-        if not world.faults.injected and not world.tampered:
+        if not world.faults.injected and not world.tampered and not world.revoked:
             world.fail(f"a loss without a fault: {error}")
 
 
 async def revoker(world: Simulation, holders: list[SimProcess], force: bool) -> None:
     """Ask the holders while a task of theirs is left. With ``force``, wait briefly, and sometimes
-    delete their znodes.
+    take the lock from them.
     """
     while any(task for each in holders for task in each.tasks if not task.done and not task.background):
         try:
@@ -262,8 +263,7 @@ async def revoker(world: Simulation, holders: list[SimProcess], force: bool) -> 
             continue
         left = await Run(revocation.still_held(paths), world.rng.choice((0.0, 0.5, 2.0)) if force else None)
         if left and force and world.rng.random() < 0.5:
-            world.tampered.update(each.session.session_id or 0 for each in holders)
-            await Run(revocation.delete(left))
+            await take_from_holders(world, left)
 
 
 async def pause() -> None:
