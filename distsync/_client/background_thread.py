@@ -9,6 +9,8 @@ waits in one place only, so that a lost hold is reported on time whatever else i
 
 from __future__ import annotations
 
+import heapq
+import itertools
 import logging
 import math
 import threading
@@ -67,6 +69,11 @@ class BackgroundThread:
         self.hand_over: Callable[[HandedOverCall], None] = self._mailbox.put
         """Take over a call. This is the queue's own method, which no signal can interrupt."""
         self._runs: set[ProtocolRun] = set()
+        #: When the runs that wait with a limit are due, and the same as a heap. An entry of the heap is
+        #: out of date if the run has ended since, or waits for something else.
+        self._due: dict[ProtocolRun, float] = {}
+        self._due_heap: list[tuple[float, int, ProtocolRun]] = []
+        self._entries = itertools.count()
         self._heartbeat: Batch | None = None
         #: Until when the thread sleeps at most, on the lease clock.
         self._wakes_at = 0.0
@@ -184,19 +191,48 @@ class BackgroundThread:
             has_ended = run.resume()
         except Exception as error:  # this thread must not end: holds depend on it
             self._runs.discard(run)
+            self._due.pop(run, None)
             self._runtime.background_failed(run, error)
             return
         if has_ended:
             self._runs.discard(run)
             if run.outcome is not None and run.outcome.error is not None:
                 self._runtime.background_failed(run, run.outcome.error)
+            self._due.pop(run, None)
+        else:
+            self._schedule(run, run.wait_until)
+
+    def _schedule(self, run: ProtocolRun, due: float | None) -> None:
+        if due is None:
+            self._due.pop(run, None)
+        elif self._due.get(run) != due:
+            self._due[run] = due
+            heapq.heappush(self._due_heap, (due, next(self._entries), run))
+
+    def _next_due(self) -> float | None:
+        """Return when a run is due next, if one waits with a limit."""
+        while self._due_heap:
+            due, _, run = self._due_heap[0]
+            if self._due.get(run) == due:
+                return due
+            heapq.heappop(self._due_heap)
+        return None
+
+    def _take_due(self, now: float) -> list[ProtocolRun]:
+        """Return the runs that are due."""
+        runs = []
+        while (due := self._next_due()) is not None and due <= now:
+            run = heapq.heappop(self._due_heap)[2]
+            del self._due[run]
+            runs.append(run)
+        return runs
 
     def _tick(self) -> None:
         """Do what is due."""
         now = wait_clock()
         if self._drain_until is not None:
             self._run_close_hooks(now)
-        for run in [run for run in self._runs if run.wait_until is not None and run.wait_until <= now]:
+        for run in self._take_due(now):
             self._resume(run)
         if len(self._runtime.holds):
             self._maintain_holds()
@@ -244,7 +280,7 @@ class BackgroundThread:
 
     def _seconds_until_due(self, holds_added: int) -> float | None:
         now = wait_clock()
-        due_times = [run.wait_until for run in self._runs]
+        due_times = [self._next_due()]
         due_times.append(self._interrupt_idle_at if now < self._interrupt_idle_at else self._drain_until)
         if self._runtime.zk_session.info is None:
             due_times.append(self._connection_checked_at + CONNECTION_CHECK_INTERVAL_S)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 
 import pytest
@@ -12,7 +13,7 @@ from distsync._client.clocks import lease_clock
 from distsync._client.lease.holds import GUARD_AFTER_S
 from distsync._client.runtime import ClientRuntime
 from distsync._client.settings import read_settings
-from distsync._protocols.steps import Hold, Loss, SessionInfo
+from distsync._protocols.steps import Hold, Loss, SessionInfo, Signal, Wait
 
 SESSION = 7
 
@@ -90,3 +91,43 @@ def test_background_thread_continues_if_the_connection_cannot_be_restored(
     runtime.background_thread._tick()
     runtime.background_thread._tick()
     assert len(looks) == 2
+
+
+def calls_of(work: Callable[[], object]) -> int:
+    """Return the number of function calls, those of C included."""
+    count = 0
+
+    def count_call(frame: object, event: str, _: object) -> None:
+        nonlocal count
+        count += event in ("call", "c_call")
+
+    sys.setprofile(count_call)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+def test_wakeup_costs_the_same_however_much_is_held_and_awaited(runtime: ClientRuntime) -> None:
+    thread = runtime.background_thread
+
+    async def wait(limit: float | None) -> None:
+        await Wait(Signal(), limit=limit)
+
+    def wake_up() -> None:
+        thread._tick()
+        thread._sleep_for()
+
+    def hold_and_wait(number: int) -> None:
+        for _ in range(number):
+            runtime.holds.add(Hold("/n/mine", SESSION, Loss()), lease_clock())
+            thread._begin(wait(None))
+            thread._begin(wait(1000.0))
+        assert len([*runtime.holds.to_guard(lease_clock() + GUARD_AFTER_S)]) == number
+        thread._sleep_for()
+
+    hold_and_wait(10)
+    few = calls_of(wake_up)
+    hold_and_wait(1000)
+    assert calls_of(wake_up) == few

@@ -244,7 +244,7 @@ class Queue(AsyncObject, Generic[Item]):
             wait. Otherwise it costs 4, for which it does.
         """
         core = self._sync._core
-        if core.outstanding > 0:
+        if core.taken_not_done > 0:
             self._run_in_background(core.task_done())
         elif not self._run_blocking(core.task_done()):
             raise ValueError("task_done() called too many times")
