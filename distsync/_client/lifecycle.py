@@ -4,6 +4,11 @@ A forked child has one thread, locks in an arbitrary state, and copies of the pa
 client therefore discards its state in the child, where it has no session and no holds, and opens a
 session of its own at its first use.
 
+A child that os.fork() made does so at once. A fork of uWSGI, of a C extension or of libc runs none
+of Python's hooks, and a hook that was registered before distsync's runs earlier. So whatever uses
+state of this process compares the process id first (`notice_fork`), and takes no lock before that.
+In such a child the parent's threads still look alive.
+
 A forked child of the standard library's multiprocessing ends with ``os._exit``, which skips atexit.
 Its clients are closed by a multiprocessing finalizer instead, because its locks would otherwise
 stay held until its session times out.
@@ -47,6 +52,10 @@ _generations: list[None] = []
 _before_end_callbacks: list[Callable[[], object]] = []
 #: The fork depth at which a multiprocessing finalizer was registered.
 _registered_depth: list[int] = []
+#: Called in a forked child, in this order, to discard the parent's state. They can be repeated.
+_resets: list[Callable[[], object]] = []
+#: The locks under which a process resets its state, by process id. A thread of the parent may hold the parent's.
+_reset_locks: dict[int, threading.RLock] = {}
 
 #: Option on the command line of a spawned child.
 SPAWNED = "--multiprocessing-fork"
@@ -54,16 +63,52 @@ SPAWNED = "--multiprocessing-fork"
 LAST_PRIORITY = -(1 << 30)
 
 
+class CurrentProcess:
+    """The id of the process whose state this is: that of the parent, until a child notices the fork."""
+
+    __slots__ = ("pid",)
+
+    def __init__(self) -> None:
+        self.pid = os.getpid()
+
+
+process = CurrentProcess()
+
+
+def notice_fork() -> None:
+    """Discard the parent's state, if this is a forked child that has not done so yet."""
+    pid = os.getpid()
+    if process.pid == pid:
+        return
+    with _reset_locks.setdefault(pid, threading.RLock()):
+        for reset in _resets:
+            if process.pid == pid:  # a signal handler or finalizer, in this thread, has noticed it too
+                return
+            reset()
+        process.pid = pid
+
+
+def on_fork_in_child(reset: Callable[[], object]) -> None:
+    """Call ``reset`` in each forked child, after the functions registered before it.
+
+    It must discard the parent's state, not use it. If interrupted, it is called again.
+    """
+    _resets.append(reset)
+
+
 def fork_count() -> int:
     """Return the number of forks by this process and its forked ancestors.
 
-    Another process may know any object that was created before the last fork.
+    Another process may know any object that was created before the last fork. A process does not
+    know of its own forks that ran no hooks.
     """
+    notice_fork()
     return len(_forks)
 
 
 def fork_depth() -> int:
     """Return the number of forks between the first process and this one; constant for a process."""
+    notice_fork()
     return len(_generations)
 
 
@@ -92,8 +137,9 @@ def _copy_of(things: weakref.WeakSet[Thing]) -> list[Thing]:
             return list(things)
 
 
-def _after_fork_in_child() -> None:
+def _discard_state_of_parent() -> None:
     _generations.append(None)
+    _forks.append(None)
     for one in _copy_of(_living):
         one.after_fork_in_child()
 
@@ -105,6 +151,7 @@ def before_end(callback: Callable[[], object]) -> None:
 
 def close_all() -> None:
     """Run the `before_end` callbacks and close all clients, even if some of these fail."""
+    notice_fork()
     try:
         for callback in _before_end_callbacks:
             callback()
@@ -134,10 +181,12 @@ def _close_if_alone() -> None:
 
 def close_clients() -> None:
     """Close every client, even if closing another one fails."""
+    notice_fork()
     with ExitStack() as each:
         for one in _copy_of(_living):
             each.callback(one.close)
 
 
-os.register_at_fork(before=_before_fork, after_in_child=_after_fork_in_child)
+on_fork_in_child(_discard_state_of_parent)
+os.register_at_fork(before=_before_fork, after_in_child=notice_fork)
 atexit.register(close_all)

@@ -15,6 +15,8 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from distsync._client import lifecycle
+
 #: Time limit in seconds for ending a session. If a server answers, it takes 2 round trips.
 SECONDS = 2.0
 
@@ -44,11 +46,12 @@ class _HandoverPipe:
         """Close the pipe in a forked child: it belongs to the parent."""
         pipe, self.pipe = self.pipe, None
         if pipe is not None:
-            os.close(pipe)
+            with suppress(OSError):  # a process that becomes a daemon closes every file
+                os.close(pipe)
 
 
 _handover_pipe = _HandoverPipe()
-os.register_at_fork(after_in_child=_handover_pipe.after_fork_in_child)
+lifecycle.on_fork_in_child(_handover_pipe.after_fork_in_child)
 
 
 def attach(pipe: int) -> None:

@@ -116,7 +116,7 @@ def _launch(state: Path, log: Path, timeout: float) -> str:
     return (
         ""
         if process.returncode == 0
-        else process.stdout.decode(errors="replace").strip() or "it exited without a message"
+        else process.stdout.decode(errors="replace").strip() or f"{process.args[0]} exited without a message"
     )
 
 
@@ -132,9 +132,23 @@ def _idle_exit() -> float:
 
 
 def _python() -> str:
-    if not sys.executable:
+    """Return the Python interpreter.
+
+    In a program that embeds Python, such as uWSGI, ``sys.executable`` is that program, and the
+    interpreter is in the folder of the virtual environment or of the installation.
+    """
+    name = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    installed = [
+        os.path.join(prefix, folder, file)
+        for prefix in (sys.prefix, sys.base_prefix)
+        for folder, file in (("bin", name), ("bin", "python3"), ("bin", "python"), ("", "python.exe"))
+    ]
+    if os.path.basename(sys.executable or "").lower().startswith(("python", "pypy")):
+        return sys.executable
+    found = next(filter(os.path.isfile, installed), sys.executable)
+    if not found:
         raise ConfigurationError("sys.executable", sys.executable, "the server needs a Python interpreter")
-    return sys.executable
+    return found
 
 
 def server_environment() -> dict[str, str]:
