@@ -134,7 +134,8 @@ class Client:
             If cancelled, asyncio.CancelledError is thrown into the protocol, which then has a
             second to clean up.
         """
-        from distsync._client.driver import asyncio_driver  # imports asyncio, so only if it is used
+        with lifecycle.importing():
+            from distsync._client.driver import asyncio_driver  # imports asyncio, so only if it is used
 
         try:
             runtime = self._require_runtime("a call")

@@ -180,7 +180,8 @@ def client_of(origin: tuple[str | None, str]) -> Client:
 
 
 def _make(**options: Any) -> Client:
-    from distsync._client.client import Client
+    with lifecycle.importing():
+        from distsync._client.client import Client
 
     return Client(**options)
 

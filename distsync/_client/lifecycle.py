@@ -12,15 +12,20 @@ In such a child the parent's threads still look alive.
 A forked child of the standard library's multiprocessing ends with ``os._exit``, which skips atexit.
 Its clients are closed by a multiprocessing finalizer instead, because its locks would otherwise
 stay held until its session times out.
+
+A child inherits a module that another thread was importing as it was then, and its import lock
+locked. Imports inside of functions are therefore made within `importing()`, and forks wait for them.
 """
 
 from __future__ import annotations
 
 import atexit
+import logging  # noqa: F401  its lock must be registered for forks first, and so be acquired last
 import os
 import sys
 import threading
 import weakref
+from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from typing import Protocol, TypeVar
@@ -63,13 +68,57 @@ SPAWNED = "--multiprocessing-fork"
 LAST_PRIORITY = -(1 << 30)
 
 
+#: Maximum wait in seconds of a fork for imports in other threads.
+IMPORT_S = 5.0
+
+
+class ImportGate:
+    """Lets any number of threads import modules, or one thread fork.
+
+    Threads that import do not wait for each other: they may already hold Python's own locks of modules.
+    """
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._importing: Counter[int] = Counter()
+        self._forking: int | None = None
+
+    def __enter__(self) -> None:
+        me = threading.get_ident()
+        with self._changed:
+            self._changed.wait_for(lambda: self._forking in (None, me))
+            self._importing[me] += 1
+
+    def __exit__(self, *_: object) -> None:
+        me = threading.get_ident()
+        with self._changed:
+            self._importing[me] -= 1
+            if self._importing[me] <= 0:
+                del self._importing[me]
+            self._changed.notify_all()
+
+    def close(self, seconds: float) -> None:
+        """Wait up to ``seconds`` for the imports of other threads, and hold up new ones until `open`."""
+        me = threading.get_ident()
+        with self._changed:
+            self._changed.wait_for(lambda: self._forking is None and not self._importing.keys() - {me}, seconds)
+            self._forking = me
+
+    def open(self) -> None:
+        """Let threads import again."""
+        with self._changed:
+            self._forking = None
+            self._changed.notify_all()
+
+
 class CurrentProcess:
     """The id of the process whose state this is: that of the parent, until a child notices the fork."""
 
-    __slots__ = ("pid",)
+    __slots__ = ("import_gate", "pid")
 
     def __init__(self) -> None:
         self.pid = os.getpid()
+        self.import_gate = ImportGate()
 
 
 process = CurrentProcess()
@@ -86,6 +135,12 @@ def notice_fork() -> None:
                 return
             reset()
         process.pid = pid
+
+
+def importing() -> ImportGate:
+    """Return a context manager for an import inside of a function, for whose end forks wait."""
+    notice_fork()
+    return process.import_gate
 
 
 def on_fork_in_child(reset: Callable[[], object]) -> None:
@@ -124,6 +179,7 @@ def register_before_fork(one: ForkShared) -> None:
 
 def _before_fork() -> None:
     global _ours
+    importing().close(IMPORT_S)
     _forks.append(None)
     ours, _ours = _ours, weakref.WeakSet()
     for one in _copy_of(ours):
@@ -137,7 +193,12 @@ def _copy_of(things: weakref.WeakSet[Thing]) -> list[Thing]:
             return list(things)
 
 
+def _after_fork_in_parent() -> None:
+    process.import_gate.open()
+
+
 def _discard_state_of_parent() -> None:
+    process.import_gate = ImportGate()
     _generations.append(None)
     _forks.append(None)
     for one in _copy_of(_living):
@@ -188,5 +249,5 @@ def close_clients() -> None:
 
 
 on_fork_in_child(_discard_state_of_parent)
-os.register_at_fork(before=_before_fork, after_in_child=notice_fork)
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=notice_fork)
 atexit.register(close_all)

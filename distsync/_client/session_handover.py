@@ -87,7 +87,8 @@ def parse(text: bytes) -> Iterator[SessionHandover | None]:
 
 def close_session(handover: SessionHandover) -> None:
     """End the session, if a server answers and it has not ended."""
-    from distsync._client.transport.kazoo_client import RawKazooClient
+    with lifecycle.importing():
+        from distsync._client.transport.kazoo_client import RawKazooClient
 
     address = _server_address(handover)
     if address is None:
@@ -110,7 +111,8 @@ def close_session(handover: SessionHandover) -> None:
 def _server_address(handover: SessionHandover) -> tuple[str, list[tuple[str, str]]] | None:
     if handover.hosts is not None:
         return handover.hosts, []
-    from distsync._server.autostart.find_or_start import find
+    with lifecycle.importing():
+        from distsync._server.autostart.find_or_start import find
 
     address = find()
     return None if address is None else (address.hosts, [address.credential])
