@@ -10,7 +10,7 @@ from __future__ import annotations
 from os import getpid
 from typing import TYPE_CHECKING, Any
 
-from distsync._client.clocks import lease_now
+from distsync._client.clocks import lease_clock
 from distsync._client.default_client import current
 from distsync._client.lease.lease_clock import VALID_FRACTION
 from distsync._objects.base import this_thread
@@ -62,7 +62,7 @@ class CachedLockFastPath:
             if core.cached is not grant or lease.session_id != self.session_id:
                 return False
             before.append((None, None, 0, tuple(core.unreported_losses)))
-            return lease_now() < until and core.acquire_from_cache(this_thread.token)
+            return lease_clock() < until and core.acquire_from_cache(this_thread.token)
 
     def release_to_cache(self, before: list[Any], mine: bool = False) -> bool:
         """Release the lock into the cache or to a local waiter. Return whether that was possible.
@@ -85,4 +85,4 @@ class CachedLockFastPath:
             if core.grant is not grant or core.unreported_losses or lease.session_id != self.session_id:
                 return False
             before.append((grant, core.owner, 1, (), core.acquire_count))
-            return lease_now() < until and core.release_to_cache()
+            return lease_clock() < until and core.release_to_cache()
