@@ -6,8 +6,10 @@ and starts nothing. `__init__.pyi` has the same names for type checkers and IDEs
 
 from __future__ import annotations
 
+from importlib import import_module as _import_module
 from typing import Any
 
+from distsync._client.lifecycle import importing as _importing
 from distsync._version import VERSION as _VERSION
 
 __version__ = _VERSION
@@ -46,13 +48,12 @@ __all__ = list(_HOME_OF)
 
 def __getattr__(name: str) -> Any:
     """Import a public name, or a public module, at its first use."""
-    from importlib import import_module
-
-    if name in _MODULES:
-        return import_module(f"distsync.{name}")
-    if name not in _HOME_OF:
+    if name not in _MODULES and name not in _HOME_OF:
         raise AttributeError(f"module 'distsync' has no attribute {name!r}")
-    value = getattr(import_module(f"distsync.{_HOME_OF[name]}"), name)
+    with _importing():
+        if name in _MODULES:
+            return _import_module(f"distsync.{name}")
+        value = getattr(_import_module(f"distsync.{_HOME_OF[name]}"), name)
     globals()[name] = value
     return value
 

@@ -8,6 +8,8 @@ from concurrent import futures as _stdlib
 from itertools import islice, repeat
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from distsync._client.lifecycle import importing
+
 if TYPE_CHECKING:
     from distsync._client.client import Client
 
@@ -120,9 +122,10 @@ class Executor(_stdlib.Executor):
         max_payload: int | None = None,
         progress: bool = False,
     ) -> None:
-        from multiprocessing import util
+        with importing():
+            from multiprocessing import util
 
-        from distsync.multiprocessing.pool import MAX_DELIVERIES, Pool  # multiprocessing comes with it
+            from distsync.multiprocessing.pool import MAX_DELIVERIES, Pool  # multiprocessing comes with it
 
         max_deliveries = MAX_DELIVERIES if max_deliveries is None else max_deliveries
         self._pool = Pool(
@@ -244,7 +247,7 @@ class Executor(_stdlib.Executor):
 
 def _at_end(pool: Any) -> None:
     """Close the pool of a deleted executor; at the end of the program, wait for its calls."""
-    from multiprocessing import util
+    from multiprocessing import util  # it was imported with the pool
 
     pool.close()
     if util.is_exiting():

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Coroutine, Iterable
 from contextlib import suppress
 from functools import partial
+from os import getpid
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -14,6 +15,7 @@ from distsync._client.acls import Access
 from distsync._client.connection_state import ClientStatistics, ConnectionState
 from distsync._client.ensemble_status import Server, ask_all
 from distsync._client.lease.lease_clock import LeaseClock
+from distsync._client.lifecycle import process
 from distsync._client.naming import paths
 from distsync._client.runtime import ClientRuntime, wait_until_connected
 from distsync._client.settings import read_settings
@@ -61,7 +63,7 @@ class Client:
         self.codec = self.settings.payload_codec()
         self._access = Access(self.namespace, self.settings.acl, self.settings.auth)
         self.closed = False
-        self._runtime: ClientRuntime | None = None
+        self._latest_runtime: ClientRuntime | None = None
         self._start_lock = threading.RLock()
         self._closing_thread: int | None = None
         self._listeners: list[Callable[[str], object]] = []
@@ -132,7 +134,8 @@ class Client:
             If cancelled, asyncio.CancelledError is thrown into the protocol, which then has a
             second to clean up.
         """
-        from distsync._client.driver import asyncio_driver  # imports asyncio, so only if it is used
+        with lifecycle.importing():
+            from distsync._client.driver import asyncio_driver  # imports asyncio, so only if it is used
 
         try:
             runtime = self._require_runtime("a call")
@@ -162,6 +165,13 @@ class Client:
             protocol.close()
             raise
         return runtime.tell(protocol)
+
+    @property
+    def _runtime(self) -> ClientRuntime | None:
+        """The runtime of this process, never that of a parent; None if there is none yet."""
+        if getpid() != process.pid:
+            lifecycle.notice_fork()
+        return self._latest_runtime
 
     @property
     def is_started(self) -> bool:
@@ -484,12 +494,14 @@ class Client:
 
     def _require_runtime(self, call: str) -> ClientRuntime:
         """Return the runtime, started at the first use, or raise ClientClosedError."""
-        runtime = self._runtime
+        if getpid() != process.pid:
+            lifecycle.notice_fork()
+        runtime = self._latest_runtime
         if runtime is None:
             with self._start_lock:
                 if self.closed:
                     raise ClientClosedError(call)
-                runtime = self._runtime or self._start_runtime()
+                runtime = self._latest_runtime or self._start_runtime()
         if runtime.closing or self.closed:
             raise ClientClosedError(call)
         return runtime
@@ -504,19 +516,19 @@ class Client:
         gevent_check.check_patched()
         lifecycle.in_use()
         runtime = ClientRuntime(self.settings, self.hosts, self._access, self._on_state_change)
-        if self._runtime is None:
+        if self._latest_runtime is None:
             try:
-                self._runtime = runtime
+                self._latest_runtime = runtime
                 runtime.start()
                 for path, hook in self._close_hooks.items():
                     runtime.at_close(hook, path)
                 if self._listeners:
                     runtime.dispatcher.prepare()
             except BaseException:
-                self._runtime = None
+                self._latest_runtime = None
                 runtime.close()
                 raise
-        return self._runtime
+        return self._latest_runtime
 
     def _start_runtime_to_close(self) -> ClientRuntime | None:
         """Start the runtime for the close hooks of a client that was not used; None if that fails.
@@ -548,6 +560,7 @@ class Client:
             process, completes it.
         """
         me = threading.get_ident()
+        lifecycle.notice_fork()
         with self._start_lock:
             runtime = self._runtime or (
                 self._start_runtime_to_close() if self._close_hooks and not self.closed else None
@@ -558,7 +571,7 @@ class Client:
             self._closing_thread = me  # an interrupt in the next line allows another call by this thread
         try:
             runtime.close()
-            self._final_statistics, self._runtime = runtime.zk_session.statistics(), None
+            self._final_statistics, self._latest_runtime = runtime.zk_session.statistics(), None
         finally:
             self._closing_thread = None
 
@@ -572,11 +585,11 @@ class Client:
 
     def after_fork_in_child(self) -> None:
         """Forget the session of the parent process, in a forked child."""
-        runtime, self._runtime = self._runtime, None
         self._close_hooks = {}
         self._start_lock, self._closing_thread = threading.RLock(), None
-        if runtime is not None:
-            runtime.after_fork_in_child()
+        if self._latest_runtime is not None:
+            self._latest_runtime.after_fork_in_child()
+            self._latest_runtime = None
 
 
 async def _sync(path: str) -> None:

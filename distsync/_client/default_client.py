@@ -7,11 +7,12 @@ state, and opens a session of its own at its first use.
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
+
+from distsync._client import lifecycle
 
 if TYPE_CHECKING:
     from distsync._client.client import Client
@@ -26,15 +27,21 @@ class CurrentClient:
         self.client: Client | None = None
         self.imported: Settings | None = None
         self.others: dict[tuple[str | None, str], Client] = {}
-        self.lock = threading.RLock()  # reentrant for signal handlers
+        self._lock = threading.RLock()  # reentrant for signal handlers
+
+    @property
+    def lock(self) -> threading.RLock:
+        """The lock of this process."""
+        lifecycle.notice_fork()
+        return self._lock
 
     def renew_lock(self) -> None:
         """Replace the lock in a forked child, which does not have the thread that may hold it."""
-        self.lock = threading.RLock()
+        self._lock = threading.RLock()
 
 
 current = CurrentClient()
-os.register_at_fork(after_in_child=current.renew_lock)
+lifecycle.on_fork_in_child(current.renew_lock)
 
 
 def connect(
@@ -173,7 +180,8 @@ def client_of(origin: tuple[str | None, str]) -> Client:
 
 
 def _make(**options: Any) -> Client:
-    from distsync._client.client import Client
+    with lifecycle.importing():
+        from distsync._client.client import Client
 
     return Client(**options)
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from importlib import import_module
 from typing import TYPE_CHECKING
 
+from distsync._client.lifecycle import importing
 from distsync._client.own_threads import OwnThread, join
 
 if TYPE_CHECKING:
@@ -42,7 +42,8 @@ def find_embedded_server() -> ServerAddress | None:
     Note:
         Costs 1 connection to loopback, over which the server proves that it is this user's.
     """
-    from distsync._server.autostart.find_or_start import find
+    with importing():
+        from distsync._server.autostart.find_or_start import find
 
     return find(create_folders=False)
 
@@ -58,8 +59,6 @@ class EmbeddedServerLocator:
 
     def search(self) -> None:
         """Search for the server in a thread, unless a search is running."""
-        # Not imported in the thread: a fork during the import would leave it incomplete.
-        import_module("distsync._server.autostart.find_or_start")
         if self._search_lock.acquire(blocking=False):
             self._thread = OwnThread(target=self._run, name="distsync-embedded", daemon=True)
             try:
@@ -69,9 +68,10 @@ class EmbeddedServerLocator:
                 raise
 
     def _run(self) -> None:
-        from distsync._server.autostart.find_or_start import find_or_start
-
         try:
+            with importing():
+                from distsync._server.autostart.find_or_start import find_or_start
+
             address = self._address = find_or_start()
         except Exception as error:
             self._search_lock.release()  # first, so that the callback can start another search
@@ -88,7 +88,8 @@ class EmbeddedServerLocator:
 
         Otherwise another program would get the secret and the session.
         """
-        from distsync._server.autostart.find_or_start import is_alive
+        with importing():
+            from distsync._server.autostart.find_or_start import is_alive
 
         address = self._address
         return address is not None and is_alive(replace(address, host=host, port=port), PROOF_S)

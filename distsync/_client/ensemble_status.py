@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from kazoo.hosts import collect_hosts
 
 from distsync._client.clocks import wait_clock
+from distsync._client.lifecycle import importing
 from distsync._client.settings import Settings
 from distsync._client.tls import context_of
 from distsync._pickle import public_in
@@ -93,7 +94,8 @@ def ask_all(hosts: str, settings: Settings, timeout: float) -> list[Server]:
     context = _context(settings)
     # Not at module level: concurrent.futures.thread registers a lock for forks at its import, which
     # must not happen during a fork.
-    from concurrent.futures import ThreadPoolExecutor
+    with importing():
+        from concurrent.futures import ThreadPoolExecutor
 
     with ThreadPoolExecutor(min(len(addresses), MAX_THREADS), "distsync-ensemble") as pool:
         return list(pool.map(lambda address: ask(address[0], address[1], context, timeout), addresses))

@@ -4,18 +4,28 @@ A forked child has one thread, locks in an arbitrary state, and copies of the pa
 client therefore discards its state in the child, where it has no session and no holds, and opens a
 session of its own at its first use.
 
+A child that os.fork() made does so at once. A fork of uWSGI, of a C extension or of libc runs none
+of Python's hooks, and a hook that was registered before distsync's runs earlier. So whatever uses
+state of this process compares the process id first (`notice_fork`), and takes no lock before that.
+In such a child the parent's threads still look alive.
+
 A forked child of the standard library's multiprocessing ends with ``os._exit``, which skips atexit.
 Its clients are closed by a multiprocessing finalizer instead, because its locks would otherwise
 stay held until its session times out.
+
+A child inherits a module that another thread was importing as it was then, and its import lock
+locked. Imports inside of functions are therefore made within `importing()`, and forks wait for them.
 """
 
 from __future__ import annotations
 
 import atexit
+import logging  # noqa: F401  its lock must be registered for forks first, and so be acquired last
 import os
 import sys
 import threading
 import weakref
+from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from typing import Protocol, TypeVar
@@ -47,6 +57,10 @@ _generations: list[None] = []
 _before_end_callbacks: list[Callable[[], object]] = []
 #: The fork depth at which a multiprocessing finalizer was registered.
 _registered_depth: list[int] = []
+#: Called in a forked child, in this order, to discard the parent's state. They can be repeated.
+_resets: list[Callable[[], object]] = []
+#: The locks under which a process resets its state, by process id. A thread of the parent may hold the parent's.
+_reset_locks: dict[int, threading.RLock] = {}
 
 #: Option on the command line of a spawned child.
 SPAWNED = "--multiprocessing-fork"
@@ -54,16 +68,102 @@ SPAWNED = "--multiprocessing-fork"
 LAST_PRIORITY = -(1 << 30)
 
 
+#: Maximum wait in seconds of a fork for imports in other threads.
+IMPORT_S = 5.0
+
+
+class ImportGate:
+    """Lets any number of threads import modules, or one thread fork.
+
+    Threads that import do not wait for each other: they may already hold Python's own locks of modules.
+    """
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._importing: Counter[int] = Counter()
+        self._forking: int | None = None
+
+    def __enter__(self) -> None:
+        me = threading.get_ident()
+        with self._changed:
+            self._changed.wait_for(lambda: self._forking in (None, me))
+            self._importing[me] += 1
+
+    def __exit__(self, *_: object) -> None:
+        me = threading.get_ident()
+        with self._changed:
+            self._importing[me] -= 1
+            if self._importing[me] <= 0:
+                del self._importing[me]
+            self._changed.notify_all()
+
+    def close(self, seconds: float) -> None:
+        """Wait up to ``seconds`` for the imports of other threads, and hold up new ones until `open`."""
+        me = threading.get_ident()
+        with self._changed:
+            self._changed.wait_for(lambda: self._forking is None and not self._importing.keys() - {me}, seconds)
+            self._forking = me
+
+    def open(self) -> None:
+        """Let threads import again."""
+        with self._changed:
+            self._forking = None
+            self._changed.notify_all()
+
+
+class CurrentProcess:
+    """The id of the process whose state this is: that of the parent, until a child notices the fork."""
+
+    __slots__ = ("import_gate", "pid")
+
+    def __init__(self) -> None:
+        self.pid = os.getpid()
+        self.import_gate = ImportGate()
+
+
+process = CurrentProcess()
+
+
+def notice_fork() -> None:
+    """Discard the parent's state, if this is a forked child that has not done so yet."""
+    pid = os.getpid()
+    if process.pid == pid:
+        return
+    with _reset_locks.setdefault(pid, threading.RLock()):
+        for reset in _resets:
+            if process.pid == pid:  # a signal handler or finalizer, in this thread, has noticed it too
+                return
+            reset()
+        process.pid = pid
+
+
+def importing() -> ImportGate:
+    """Return a context manager for an import inside of a function, for whose end forks wait."""
+    notice_fork()
+    return process.import_gate
+
+
+def on_fork_in_child(reset: Callable[[], object]) -> None:
+    """Call ``reset`` in each forked child, after the functions registered before it.
+
+    It must discard the parent's state, not use it. If interrupted, it is called again.
+    """
+    _resets.append(reset)
+
+
 def fork_count() -> int:
     """Return the number of forks by this process and its forked ancestors.
 
-    Another process may know any object that was created before the last fork.
+    Another process may know any object that was created before the last fork. A process does not
+    know of its own forks that ran no hooks.
     """
+    notice_fork()
     return len(_forks)
 
 
 def fork_depth() -> int:
     """Return the number of forks between the first process and this one; constant for a process."""
+    notice_fork()
     return len(_generations)
 
 
@@ -79,6 +179,7 @@ def register_before_fork(one: ForkShared) -> None:
 
 def _before_fork() -> None:
     global _ours
+    importing().close(IMPORT_S)
     _forks.append(None)
     ours, _ours = _ours, weakref.WeakSet()
     for one in _copy_of(ours):
@@ -92,8 +193,14 @@ def _copy_of(things: weakref.WeakSet[Thing]) -> list[Thing]:
             return list(things)
 
 
-def _after_fork_in_child() -> None:
+def _after_fork_in_parent() -> None:
+    process.import_gate.open()
+
+
+def _discard_state_of_parent() -> None:
+    process.import_gate = ImportGate()
     _generations.append(None)
+    _forks.append(None)
     for one in _copy_of(_living):
         one.after_fork_in_child()
 
@@ -105,6 +212,7 @@ def before_end(callback: Callable[[], object]) -> None:
 
 def close_all() -> None:
     """Run the `before_end` callbacks and close all clients, even if some of these fail."""
+    notice_fork()
     try:
         for callback in _before_end_callbacks:
             callback()
@@ -134,10 +242,12 @@ def _close_if_alone() -> None:
 
 def close_clients() -> None:
     """Close every client, even if closing another one fails."""
+    notice_fork()
     with ExitStack() as each:
         for one in _copy_of(_living):
             each.callback(one.close)
 
 
-os.register_at_fork(before=_before_fork, after_in_child=_after_fork_in_child)
+on_fork_in_child(_discard_state_of_parent)
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=notice_fork)
 atexit.register(close_all)

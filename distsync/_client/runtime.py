@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from os import getpid
 from queue import SimpleQueue
 from typing import Any
 
@@ -71,8 +72,7 @@ class ClientRuntime:
         on_state: Callable[[ConnectionState], object],
     ) -> None:
         self.mutex = threading.RLock()
-        #: Whether this is a forked child's copy of its parent's runtime, which it must not use.
-        self.inherited = False
+        self._pid = getpid()
         self.closing = False
         self._starting_thread: int | None = None
         self.hosts = hosts
@@ -173,9 +173,13 @@ class ClientRuntime:
             if run.thread == thread and not run.cleaning:
                 run.interrupt(error)
 
+    @property
+    def inherited(self) -> bool:
+        """Whether this is a forked child's copy of its parent's runtime, which it must not use."""
+        return self._pid != getpid()
+
     def after_fork_in_child(self) -> None:
         """Discard the parent's session and holds in a forked child."""
-        self.inherited = True
         self.holds.lose_all("forked")
         self.zk_session.after_fork_in_child()
 

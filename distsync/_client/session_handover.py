@@ -15,6 +15,8 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from distsync._client import lifecycle
+
 #: Time limit in seconds for ending a session. If a server answers, it takes 2 round trips.
 SECONDS = 2.0
 
@@ -44,11 +46,12 @@ class _HandoverPipe:
         """Close the pipe in a forked child: it belongs to the parent."""
         pipe, self.pipe = self.pipe, None
         if pipe is not None:
-            os.close(pipe)
+            with suppress(OSError):  # a process that becomes a daemon closes every file
+                os.close(pipe)
 
 
 _handover_pipe = _HandoverPipe()
-os.register_at_fork(after_in_child=_handover_pipe.after_fork_in_child)
+lifecycle.on_fork_in_child(_handover_pipe.after_fork_in_child)
 
 
 def attach(pipe: int) -> None:
@@ -84,7 +87,8 @@ def parse(text: bytes) -> Iterator[SessionHandover | None]:
 
 def close_session(handover: SessionHandover) -> None:
     """End the session, if a server answers and it has not ended."""
-    from distsync._client.transport.kazoo_client import RawKazooClient
+    with lifecycle.importing():
+        from distsync._client.transport.kazoo_client import RawKazooClient
 
     address = _server_address(handover)
     if address is None:
@@ -107,7 +111,8 @@ def close_session(handover: SessionHandover) -> None:
 def _server_address(handover: SessionHandover) -> tuple[str, list[tuple[str, str]]] | None:
     if handover.hosts is not None:
         return handover.hosts, []
-    from distsync._server.autostart.find_or_start import find
+    with lifecycle.importing():
+        from distsync._server.autostart.find_or_start import find
 
     address = find()
     return None if address is None else (address.hosts, [address.credential])

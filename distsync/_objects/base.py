@@ -48,14 +48,16 @@ def current_owner() -> object:
 
 
 def _check_client(client: object) -> None:
-    from distsync._client.client import Client  # deferred: it imports kazoo
+    with lifecycle.importing():
+        from distsync._client.client import Client  # deferred: it imports kazoo
 
     if not isinstance(client, Client):
         raise TypeError(f"client must be a distsync Client, not {type(client).__name__}")
 
 
 def _checked_acl(acl: Sequence[Any]) -> tuple[Any, ...]:
-    from distsync._client.settings import check_acl  # deferred: most objects have no ACL of their own
+    with lifecycle.importing():
+        from distsync._client.settings import check_acl  # deferred: most objects have no ACL of their own
 
     return check_acl(acl)
 

@@ -5,6 +5,7 @@ The names of the operations are those of kazoo's own transaction.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -76,7 +77,7 @@ class GuardedTransaction:
         self._client = client
         self._stands = is_valid
         self._receipts = receipts
-        self._grant = grant
+        self._grant, self._pid = grant, os.getpid()
         self._operations: list[Operation] = []
         self.committed = False
 
@@ -162,6 +163,8 @@ class GuardedTransaction:
         return self._client.run(self._commit())
 
     async def _commit(self) -> tuple[Any, ...] | None:
+        if self._pid != os.getpid():
+            raise LockLostError(self._grant.entry.directory, "forked")
         if not self._stands():
             raise LockLostError(self._grant.entry.directory, "released")
         while True:

@@ -7,9 +7,10 @@ method returns False and has changed nothing, and the caller runs the protocol.
 
 from __future__ import annotations
 
+from os import getpid
 from typing import TYPE_CHECKING, Any
 
-from distsync._client.clocks import lease_now
+from distsync._client.clocks import lease_clock
 from distsync._client.default_client import current
 from distsync._client.lease.lease_clock import VALID_FRACTION
 from distsync._objects.base import this_thread
@@ -30,11 +31,12 @@ class CachedLockFastPath:
         uses_default_client: Whether ``client`` is the default client, which another may replace.
     """
 
-    __slots__ = ("client", "core", "grant", "lease", "mutex", "session_id", "uses_default_client")
+    __slots__ = ("client", "core", "grant", "lease", "mutex", "pid", "session_id", "uses_default_client")
 
     def __init__(self, core: LockCore, grant: Grant, client: Client, uses_default_client: bool) -> None:
         self.core, self.grant, self.session_id = core, grant, grant.entry.session_id
         self.client, self.uses_default_client = client, uses_default_client
+        self.pid = getpid()
         self.mutex: Any
         self.mutex, self.lease = client._fast_path_state()
 
@@ -47,6 +49,7 @@ class CachedLockFastPath:
         if (
             core.cached is not grant
             or grant.loss.fired
+            or self.pid != getpid()
             or (self.uses_default_client and current.client is not self.client)
         ):
             return False
@@ -59,7 +62,7 @@ class CachedLockFastPath:
             if core.cached is not grant or lease.session_id != self.session_id:
                 return False
             before.append((None, None, 0, tuple(core.unreported_losses)))
-            return lease_now() < until and core.acquire_from_cache(this_thread.token)
+            return lease_clock() < until and core.acquire_from_cache(this_thread.token)
 
     def release_to_cache(self, before: list[Any], mine: bool = False) -> bool:
         """Release the lock into the cache or to a local waiter. Return whether that was possible.
@@ -70,6 +73,7 @@ class CachedLockFastPath:
         if (
             core.grant is not grant
             or grant.loss.fired
+            or self.pid != getpid()
             or (self.uses_default_client and current.client is not self.client)
         ):
             return False
@@ -81,4 +85,4 @@ class CachedLockFastPath:
             if core.grant is not grant or core.unreported_losses or lease.session_id != self.session_id:
                 return False
             before.append((grant, core.owner, 1, (), core.acquire_count))
-            return lease_now() < until and core.release_to_cache()
+            return lease_clock() < until and core.release_to_cache()

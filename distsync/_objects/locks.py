@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from distsync._client.contender_info import Contender, describe
+from distsync._client.lifecycle import importing
 from distsync._objects.base import current_owner, exit_context, parse_contenders, type_name
 from distsync._objects.lock_fast_path import CachedLockFastPath
 from distsync._objects.revocation import Revocable
@@ -26,7 +27,8 @@ LockCoreT = TypeVar("LockCoreT", bound=LockCore)
 
 def validate_linger(linger: Any) -> float:
     """Return ``linger`` in seconds, or raise ConfigurationError."""
-    from distsync._client.settings import linger_seconds  # deferred: most locks have none of their own
+    with importing():
+        from distsync._client.settings import linger_seconds  # deferred: most locks have none of their own
 
     try:
         return linger_seconds(linger)

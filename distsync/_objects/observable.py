@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable
+from os import getpid
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from distsync._client.deadlines import deadline_in, limit_reads, remaining
@@ -31,12 +32,12 @@ class CachedRead:
         uses_default_client: Whether ``client`` is the default client, which another may replace.
     """
 
-    __slots__ = ("client", "runtime", "uses_default_client", "watched")
+    __slots__ = ("client", "pid", "runtime", "uses_default_client", "watched")
 
     def __init__(self, watched: WatchCache[Any], client: Client, uses_default_client: bool) -> None:
         self.watched, self.client, self.uses_default_client = watched, client, uses_default_client
         #: A client that was closed, or that is used in a forked child, has another runtime or none.
-        self.runtime = client._runtime
+        self.runtime, self.pid = client._runtime, getpid()
 
     def look(self) -> list[Any]:
         """Return a list of the state, or an empty one if a protocol must read it.
@@ -46,7 +47,7 @@ class CachedRead:
         afterwards.
         """
         client, runtime = self.client, self.runtime
-        if runtime is None or client._runtime is not runtime or runtime.closing:
+        if runtime is None or self.pid != getpid() or client._latest_runtime is not runtime or runtime.closing:
             return []
         if self.uses_default_client and current.client is not client:
             return []

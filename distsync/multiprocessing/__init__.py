@@ -10,6 +10,7 @@ import multiprocessing as _stdlib
 from importlib import import_module as _import_module
 from typing import TYPE_CHECKING, Any
 
+from distsync._client.lifecycle import importing as _importing
 from distsync.multiprocessing import _stdlib_names as _stdlib_names  # installs its finder
 
 if TYPE_CHECKING:  # for type checkers; see __getattr__
@@ -87,11 +88,13 @@ _MODULES = ("context", "managers", "pool", "process", "queues", "sharedctypes", 
 def __getattr__(name: str) -> Any:
     """Return a replaced name or module on first use, or a name of ``multiprocessing``."""
     if name in _OF_CONTEXT:
-        default = _import_module("distsync.multiprocessing.context").default_context
+        with _importing():
+            default = _import_module("distsync.multiprocessing.context").default_context
         globals().update({each: getattr(default, each) for each in _OF_CONTEXT if each not in globals()})
         return globals()[name]
     if name in _MODULES:
-        return _import_module(f"distsync.multiprocessing.{name}")
+        with _importing():
+            return _import_module(f"distsync.multiprocessing.{name}")
     try:
         return getattr(_stdlib, name)
     except AttributeError:

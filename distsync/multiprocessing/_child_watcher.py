@@ -18,10 +18,11 @@ import os
 import threading
 import weakref
 from collections.abc import Callable
+from contextlib import suppress
 from multiprocessing import connection
 from typing import Any
 
-from distsync._client import session_handover
+from distsync._client import lifecycle, session_handover
 from distsync._client.session_handover import SessionHandover
 
 logger = logging.getLogger("distsync.multiprocessing")
@@ -146,6 +147,7 @@ class Watcher:
         """
         if child.pidfd is None:
             return
+        lifecycle.notice_fork()
         with self._lock:
             self._children.append(child)
             if self._wake is None:
@@ -168,6 +170,7 @@ class Watcher:
             child: The process.
         """
         child.is_joined = child.is_dead()
+        lifecycle.notice_fork()
         with self._lock:
             self._lock.wait_for(lambda: self._wake is None or not all(each.is_joined for each in self._children))
             thread = self._thread() if self._wake is None else None
@@ -222,10 +225,12 @@ class Watcher:
         self.__init__()  # type: ignore[misc]
         for child in children:
             child._lock = threading.Lock()
-            child.close()
+            with suppress(OSError):  # a process that becomes a daemon closes every file
+                child.close()
         for file in wake or ():
-            os.close(file)
+            with suppress(OSError):
+                os.close(file)
 
 
 watcher = Watcher()
-os.register_at_fork(after_in_child=watcher.forget)
+lifecycle.on_fork_in_child(watcher.forget)

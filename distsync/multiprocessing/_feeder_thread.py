@@ -137,6 +137,5 @@ def _finish_all() -> None:
         feeder.finish()
 
 
-os.register_at_fork(after_in_child=_running.clear)
-
+lifecycle.on_fork_in_child(_running.clear)
 lifecycle.before_end(_finish_all)

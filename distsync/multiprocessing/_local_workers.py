@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import threading
-import time
 from dataclasses import dataclass
 from multiprocessing.connection import Pipe
 from typing import Any
 
+from distsync._client.clocks import wait_clock
 from distsync.multiprocessing._pool_worker import DRAIN, FAILED, READY, TERMINATE, WorkerSpec, run_worker
 
 #: Number of processes that may exit in a row before they are ready, or the number of workers if it is
@@ -126,9 +126,9 @@ class LocalWorkers:
     def terminate(self) -> None:
         """Stop all workers at once, interrupting their current tasks."""
         self._send(TERMINATE)
-        until = time.monotonic() + STOP_TIMEOUT_S
+        until = wait_clock() + STOP_TIMEOUT_S
         for member in self._members:
-            member.process.join(max(0.0, until - time.monotonic()))
+            member.process.join(max(0.0, until - wait_clock()))
             if member.process.exitcode is None:
                 member.process.kill()
         self.join()

@@ -17,7 +17,6 @@ from __future__ import annotations
 import os
 import signal
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -29,6 +28,7 @@ from typing import Any, NamedTuple
 
 from distsync._client import default_client, lifecycle, session_handover
 from distsync._client.client import Client
+from distsync._client.clocks import wait_clock
 from distsync._client.contender_info import describe
 from distsync._client.settings import Settings
 from distsync._protocols.pool.callers import remove_caller, sweep
@@ -245,7 +245,7 @@ class Worker:
                 raise self._failure
             if self._draining or self._tasks_left == 0:
                 return None
-            self._busy_since = time.monotonic()
+            self._busy_since = wait_clock()
             task = self._waiting.popleft()
             self._last_was_redelivered = task.delivery.label.deliveries > 1
             return task
@@ -269,11 +269,11 @@ class Worker:
             return False
 
     def _execute(self, task: ClaimedTask) -> None:
-        began = time.monotonic()
+        began = wait_clock()
         try:
             kind, payload = self._run_task(task)
         finally:
-            took = time.monotonic() - began
+            took = wait_clock() - began
             self._task_seconds = (self._task_seconds + 3 * took) / 4
             self._busy_since = None
         if self._tasks_left is not None:
@@ -336,7 +336,7 @@ class Worker:
         share, have, since = self._claim_batch_size(), len(self._waiting), self._busy_since
         if self._tasks_left is not None and have + (since is not None) >= self._tasks_left:
             return False
-        if since is not None and (self._last_was_redelivered or time.monotonic() - since > BATCH_WINDOW_S):
+        if since is not None and (self._last_was_redelivered or wait_clock() - since > BATCH_WINDOW_S):
             return False
         if self._is_redelivered(-1):
             return False
@@ -422,7 +422,7 @@ class Worker:
     def _is_late(self) -> bool:
         """Return whether the current task takes so long that the waiting ones should be given back."""
         since = self._busy_since
-        return bool(self._waiting) and since is not None and time.monotonic() - since > BATCH_WINDOW_S
+        return bool(self._waiting) and since is not None and wait_clock() - since > BATCH_WINDOW_S
 
     async def _give_back(self) -> None:
         send_signal = self._send_signal

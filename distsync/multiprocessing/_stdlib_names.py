@@ -15,6 +15,8 @@ from importlib.util import find_spec
 from types import ModuleType
 from typing import Any
 
+from distsync._client.lifecycle import importing
+
 FACE = "distsync.multiprocessing"
 
 
@@ -77,7 +79,9 @@ def stdlib_getattr(stdlib: str, face: str) -> Callable[[str], Any]:
 
     def __getattr__(name: str) -> Any:
         try:
-            return getattr(import_module(stdlib), name)
+            with importing():
+                module = import_module(stdlib)
+            return getattr(module, name)
         except AttributeError:
             raise AttributeError(f"module {face!r} has no attribute {name!r}") from None
 

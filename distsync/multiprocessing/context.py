@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 # Not `from distsync.multiprocessing import process`, which waits for the package. Another thread may
 # be importing the package, and waiting for this module.
 import distsync.multiprocessing.process as process
+from distsync._client.lifecycle import importing
 from distsync._pickle import stable_pickle_name
 
 if TYPE_CHECKING:
@@ -97,7 +98,8 @@ class DistsyncContext:
         Returns:
             The lock.
         """
-        from distsync.multiprocessing import synchronize
+        with importing():
+            from distsync.multiprocessing import synchronize
 
         return synchronize.Lock(name=name, client=client)
 
@@ -113,7 +115,8 @@ class DistsyncContext:
         Returns:
             The lock.
         """
-        from distsync.multiprocessing import synchronize
+        with importing():
+            from distsync.multiprocessing import synchronize
 
         return synchronize.RLock(name=name, client=client)
 
@@ -136,7 +139,8 @@ class DistsyncContext:
         Raises:
             ValueError: ``value`` is negative.
         """
-        from distsync.multiprocessing import synchronize
+        with importing():
+            from distsync.multiprocessing import synchronize
 
         return synchronize.Semaphore(value, name=name, client=client)
 
@@ -159,7 +163,8 @@ class DistsyncContext:
         Raises:
             ValueError: ``value`` is negative.
         """
-        from distsync.multiprocessing import synchronize
+        with importing():
+            from distsync.multiprocessing import synchronize
 
         return synchronize.BoundedSemaphore(value, name=name, client=client)
 
@@ -179,7 +184,8 @@ class DistsyncContext:
         Returns:
             The condition.
         """
-        from distsync.multiprocessing import synchronize
+        with importing():
+            from distsync.multiprocessing import synchronize
 
         return synchronize.Condition(lock, name=name, client=client)
 
@@ -195,7 +201,8 @@ class DistsyncContext:
         Returns:
             The event.
         """
-        from distsync.multiprocessing import synchronize
+        with importing():
+            from distsync.multiprocessing import synchronize
 
         return synchronize.Event(name=name, client=client)
 
@@ -226,7 +233,8 @@ class DistsyncContext:
         Raises:
             ValueError: ``parties`` is less than 1.
         """
-        from distsync.multiprocessing import synchronize
+        with importing():
+            from distsync.multiprocessing import synchronize
 
         return synchronize.Barrier(parties, action, timeout, name=name, client=client)
 
@@ -454,7 +462,8 @@ class DistsyncContext:
 
 def _home(name: str) -> Any:
     """Import and return a module of this package."""
-    return import_module(f"distsync.multiprocessing.{name}")
+    with importing():
+        return import_module(f"distsync.multiprocessing.{name}")
 
 
 @cache

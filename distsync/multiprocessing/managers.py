@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from distsync import queue, threading
-from distsync._client import lifecycle
+from distsync._client import default_client, lifecycle
 from distsync._client.naming import inference, paths
 from distsync._objects import base
 from distsync._objects.base import SharedObject
@@ -532,7 +532,7 @@ class SyncManager(SharedObject):
         Returns:
             The pool.
         """
-        from distsync import multiprocessing
+        from distsync import multiprocessing  # imported already: it is the package of this module
 
         return multiprocessing.Pool(*args, **keywords)
 
@@ -549,8 +549,6 @@ def manager(kind: type[SyncManager], path: str, origin: Any) -> SyncManager:
     Returns:
         The manager.
     """
-    from distsync._client import default_client
-
     made = kind(path=path, client=None if origin is None else default_client.client_of(origin))
     made.connect()
     return made

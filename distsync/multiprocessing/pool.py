@@ -13,6 +13,7 @@ from multiprocessing import pool as _stdlib
 from multiprocessing import util
 from typing import TYPE_CHECKING, Any
 
+from distsync._client.lifecycle import importing
 from distsync._objects.base import SharedObject
 
 if TYPE_CHECKING:
@@ -110,7 +111,8 @@ class Pool(_stdlib.Pool, SharedObject):
         self._processes = _checked(processes, name, maxtasksperchild, initializer)
         SharedObject.__init__(self, name, client, None)
         if context is None:
-            from distsync.multiprocessing.context import default_context
+            with importing():
+                from distsync.multiprocessing.context import default_context
 
             context = default_context.get_context()
         self._ctx = context
@@ -127,10 +129,11 @@ class Pool(_stdlib.Pool, SharedObject):
         maxtasks: int | None,
     ) -> None:
         """Start the workers and threads."""
-        from distsync.multiprocessing._local_workers import LocalWorkers
-        from distsync.multiprocessing._pool_client import PoolClient
-        from distsync.multiprocessing._pool_worker import WorkerSpec
-        from distsync.multiprocessing._task_codec import Encoder
+        with importing():
+            from distsync.multiprocessing._local_workers import LocalWorkers
+            from distsync.multiprocessing._pool_client import PoolClient
+            from distsync.multiprocessing._pool_worker import WorkerSpec
+            from distsync.multiprocessing._task_codec import Encoder
 
         client, limit, most = self.client, _checked_limit(max_payload), _checked_deliveries(max_deliveries)
         encoder = Encoder(client.settings, limit)
@@ -157,12 +160,14 @@ class Pool(_stdlib.Pool, SharedObject):
         self._terminate = util.Finalize(self, self._submitting.finalize, exitpriority=15)
 
     def _bar(self) -> Any:
-        from distsync.multiprocessing._progress_bar import Bar
+        with importing():
+            from distsync.multiprocessing._progress_bar import Bar
 
         return Bar(self.name if not self._is_unnamed else "tasks")
 
     def _make_core(self, path: str) -> Any:
-        from distsync._protocols.pool.tasks import PoolCore
+        with importing():
+            from distsync._protocols.pool.tasks import PoolCore
 
         return PoolCore(path, self._receipts)
 
@@ -253,7 +258,8 @@ def _checked(processes: int | None, name: str | None, maxtasks: Any, initializer
 
 def _checked_limit(max_payload: Any) -> int:
     """Return the maximum size of a payload in bytes."""
-    from distsync.multiprocessing._task_codec import LIMIT_BYTES, MAX_BYTES
+    with importing():
+        from distsync.multiprocessing._task_codec import LIMIT_BYTES, MAX_BYTES
 
     if max_payload is None:
         return LIMIT_BYTES

@@ -249,7 +249,7 @@ def test_answer_that_came_while_nobody_could_look_is_not_too_late(
     answered = client._runtime.zk_session.submit((Exists(namespace),), lambda: None)
     wire = client._runtime.zk_session._kazoo._connection
     eventually(lambda: select.select([wire._socket], [], [], 0)[0])
-    monkeypatch.setattr(fast_io, "monotonic", lambda: time.monotonic() + wire._reply_timeout)
+    monkeypatch.setattr(fast_io, "wait_clock", lambda: time.monotonic() + wire._reply_timeout)
     goes_on.set()
     eventually(lambda: answered.outcomes is not None)
     assert answered.outcomes[0].error is None

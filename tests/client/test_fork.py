@@ -11,18 +11,24 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import pytest
-from helpers.forked_children import check, in_child, reaped
+from helpers.forked_children import FORKS, Fork, check, in_child, reaped
 from helpers.sample_protocols import ask, leave, stand
 from helpers.timing import PATIENCE
 
 from distsync._client import lifecycle
 from distsync._client.client import Client
+from distsync._client.default_client import current, set_default
 from distsync._protocols.steps import Call, Connected, Create, Exists, Loss, Signal, Wait
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 
 
-def test_child_has_a_session_of_its_own(near: Client, namespace: str) -> None:
+@pytest.fixture(params=FORKS)
+def fork(request: pytest.FixtureRequest) -> Fork:
+    return FORKS[request.param]
+
+
+def test_child_has_a_session_of_its_own(near: Client, namespace: str, fork: Fork) -> None:
     parents = near.session_id
 
     def child() -> None:
@@ -32,13 +38,13 @@ def test_child_has_a_session_of_its_own(near: Client, namespace: str) -> None:
         near.run(ask(Create(f"{namespace}/childs", ephemeral=True)))
         near.close()
 
-    assert in_child(child) == 0
+    assert in_child(child, fork=fork) == 0
     assert near.session_id == parents
     assert near.run(ask(Exists(f"{namespace}/childs"))) is None
     assert near.state == "connected"
 
 
-def test_child_holds_nothing_of_its_parents(near: Client, namespace: str) -> None:
+def test_child_holds_nothing_of_its_parents(near: Client, namespace: str, fork: Fork) -> None:
     loss = Loss()
     path = near.run(stand(namespace, loss))
     session = near.session_id
@@ -46,18 +52,18 @@ def test_child_holds_nothing_of_its_parents(near: Client, namespace: str) -> Non
     mine = near.local("/x", object)
 
     def child() -> None:
-        check(loss.fired, "the hold stands")
         check(not near.is_proven(session), "the lease is proven")
+        check(loss.fired, "the hold stands")
         check(near.local("/x", object) is not mine, "the state of the parent's threads is there")
         near.close()
 
-    assert in_child(child) == 0
+    assert in_child(child, fork=fork) == 0
     assert not loss.fired
     assert near.is_proven(session)
     near.run(leave(path, loss))
 
 
-@pytest.mark.parametrize("way", ["os._exit", "sys.exit"])
+@pytest.mark.parametrize("way", ["os._exit", "sys.exit", "exit of libc's fork"])
 def test_child_that_exits_ends_neither_session_nor_connection_of_its_parent(
     near: Client, namespace: str, way: str
 ) -> None:
@@ -67,6 +73,8 @@ def test_child_that_exits_ends_neither_session_nor_connection_of_its_parent(
     near.on_state(states.append)
     if way == "os._exit":
         assert in_child(lambda: None) == 0
+    elif way == "exit of libc's fork":
+        assert in_child(lifecycle.close_all, fork=FORKS["libc's fork"]) == 0  # what atexit calls
     else:
         process = multiprocessing.get_context("fork").Process(target=sys.exit, args=(0,))
         process.start()
@@ -78,11 +86,11 @@ def test_child_that_exits_ends_neither_session_nor_connection_of_its_parent(
     near.run(leave(path, loss))
 
 
-def test_child_of_a_process_whose_locks_are_all_taken_does_not_hang(near: Client) -> None:
+def test_child_of_a_process_whose_locks_are_all_taken_does_not_hang(near: Client, fork: Fork) -> None:
     """As if other threads had been in the midst of everything at the moment of the fork."""
     runtime: Any = near._runtime
     assert runtime is not None
-    locks = [runtime.mutex, runtime.zk_session.lock, runtime.dispatcher._start_lock, near._start_lock]
+    locks = [runtime.mutex, runtime.zk_session.lock, runtime.dispatcher._start_lock, near._start_lock, current.lock]
     taken, go_on = threading.Event(), threading.Event()
 
     def take() -> None:
@@ -98,15 +106,32 @@ def test_child_of_a_process_whose_locks_are_all_taken_does_not_hang(near: Client
     taken.wait()
 
     def child() -> None:
+        set_default(near)
         near.run(ask(Exists("/")), timeout=PATIENCE)
         near.close()
 
     try:
-        assert in_child(child) == 0
+        assert in_child(child, fork=fork) == 0
     finally:
         go_on.set()
         thread.join()
     assert near.run(ask(Exists("/"))) is not None
+
+
+def test_child_of_a_process_with_waiting_calls(near: Client, in_thread: Callable[..., Any], fork: Fork) -> None:
+    done = Signal()
+    waiting = [in_thread(near.run, ask(Wait(done))) for _ in range(3)]
+
+    def child() -> None:
+        near.run(ask(Exists("/")), timeout=PATIENCE)
+        near.close()
+
+    try:
+        assert in_child(child, fork=fork) == 0
+    finally:
+        done.fire()
+    for one in waiting:
+        one.result()
 
 
 def test_child_of_a_process_with_calls_under_way(near: Client, in_thread: Callable[..., Any]) -> None:
@@ -133,9 +158,9 @@ def test_child_of_a_process_with_calls_under_way(near: Client, in_thread: Callab
         one.result()
 
 
-def test_fork_inside_a_call_ends_the_call_in_the_child_only(near: Client, namespace: str) -> None:
+def test_fork_inside_a_call_ends_the_call_in_the_child_only(near: Client, namespace: str, fork: Fork) -> None:
     async def work() -> int:
-        child = await Call(os.fork)
+        child = await Call(fork)
         await Create(f"{namespace}/once")
         return int(child)
 
@@ -150,9 +175,9 @@ def test_fork_inside_a_call_ends_the_call_in_the_child_only(near: Client, namesp
     assert near.run(ask(Exists(f"{namespace}/once"))) is not None
 
 
-def test_client_closed_before_the_fork_is_closed_in_the_child(near: Client) -> None:
+def test_client_closed_before_the_fork_is_closed_in_the_child(near: Client, fork: Fork) -> None:
     near.close()
-    assert in_child(lambda: check(near.closed, "it is open")) == 0
+    assert in_child(lambda: check(near.closed, "it is open"), fork=fork) == 0
 
 
 class Crowded(weakref.WeakSet[Any]):
@@ -184,7 +209,7 @@ class Told:
     ("name", "happens"),
     [
         ("_ours", lifecycle._before_fork),
-        ("_living", lifecycle._after_fork_in_child),
+        ("_living", lifecycle._discard_state_of_parent),
         ("_living", lifecycle.close_clients),
     ],
     ids=["before the fork", "in the child", "at the end"],

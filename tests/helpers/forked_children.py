@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import multiprocessing
 import os
 import signal
@@ -16,10 +17,27 @@ from typing import Any
 from helpers.remote_functions import general as remote
 from helpers.timing import PATIENCE, UNIT
 
+Fork = Callable[[], int]
 
-def in_child(work: Callable[[], object], *, leave_by: Callable[[int], object] = os._exit) -> int:
+
+def fork_by_libc() -> int:
+    """Fork as uWSGI and C extensions do: none of Python's hooks runs.
+
+    If a thread waited for the GIL at that moment, the child could hang in CPython itself, so let all threads become
+    idle before.
+    """
+    time.sleep(4 * UNIT)
+    child: int = ctypes.PyDLL(None).fork()
+    return child
+
+
+FORKS: dict[str, Fork] = {"os.fork": os.fork, "libc's fork": fork_by_libc}
+"""Ways to fork."""
+
+
+def in_child(work: Callable[[], object], *, fork: Fork = os.fork, leave_by: Callable[[int], object] = os._exit) -> int:
     """The exit status of a forked child that does ``work``; 0 if that went well. Killed if it hangs."""
-    child = os.fork()
+    child = fork()
     if child == 0:
         status = 1
         try:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from distsync._client.deadlines import CLEAN_UP_S, GRACE_S, NONBLOCKING_GRACE_S
+from distsync._client.driver import blocking_driver
 from distsync._client.driver.blocking_driver import ProtocolRun, drive
 from distsync._client.driver.created_nodes import LeftoverNode
 from distsync._client.driver.driver_context import ProtocolCoroutine
@@ -50,7 +51,6 @@ class Script:
 
     def __init__(self, **answers: Any) -> None:
         self.mutex = contextlib.nullcontext()
-        self.inherited = False
         self.answers = {f"/{name}": answer for name, answer in answers.items()}
         self.clock = 0.0
         self.sent: list[tuple[Request[Any], ...]] = []
@@ -510,11 +510,11 @@ def test_background_passes_the_work_on() -> None:
     assert len(script.in_background) == 1
 
 
-def test_driver_stops_in_a_forked_child() -> None:
+def test_driver_stops_in_a_forked_child(monkeypatch: pytest.MonkeyPatch) -> None:
     script = Script()
 
     def fork() -> None:
-        script.inherited = True
+        monkeypatch.setattr(blocking_driver, "getpid", lambda: 0)
 
     async def work() -> None:
         await Call(fork)

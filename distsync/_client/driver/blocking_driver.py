@@ -20,11 +20,12 @@ import contextlib
 import inspect
 import threading
 from collections.abc import Callable
+from os import getpid
 from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import Any
 
-from distsync._client import deadlines
+from distsync._client import deadlines, lifecycle
 from distsync._client.driver.created_nodes import CreatedNodes
 from distsync._client.driver.driver_context import DriverContext, ProtocolCoroutine
 from distsync._client.driver.pending_steps import (
@@ -89,7 +90,7 @@ class ProtocolRun:
         #: must not acquire them.
         self.driving = False
         self.abandoned = False
-        self.thread = threading.get_ident()
+        self.thread, self._pid = threading.get_ident(), getpid()
         self.created_nodes = CreatedNodes()
         #: What to log if the wait is long; None logs nothing.
         self.progress: WaitProgress | None = None
@@ -216,14 +217,17 @@ class ProtocolRun:
         It ignores interrupts, it has ended without recording its outcome, or it belongs to the
         parent of a fork.
         """
-        return self._has_ended or self.context.inherited or self._refused > MAX_IGNORED_INTERRUPTS
+        if self._pid != getpid():
+            lifecycle.notice_fork()
+            return True
+        return self._has_ended or self._refused > MAX_IGNORED_INTERRUPTS
 
     @property
     def _has_ended(self) -> bool:
         return self.protocol.cr_frame is None  # type: ignore[attr-defined]  # the same as CORO_CLOSED, without a call
 
     def _give_up(self, outcome: Outcome) -> None:
-        error = ClientClosedError("a call that began before a fork") if self.context.inherited else outcome.error
+        error = ClientClosedError("a call that began before a fork") if self._pid != getpid() else outcome.error
         self.outcome = Outcome(error=error or RuntimeError("the outcome of the protocol was lost"))
         with contextlib.suppress(RuntimeError):
             self.protocol.close()

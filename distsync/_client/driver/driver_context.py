@@ -18,7 +18,6 @@ class DriverContext(Protocol):
     """The client, as seen by its drivers."""
 
     mutex: Any
-    inherited: bool
 
     @abstractmethod
     def unlock(self) -> None: ...

@@ -35,6 +35,8 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import Any, NamedTuple
 
+from distsync._client.lifecycle import importing
+
 # multiprocessing calls the main module by the second name in a child process.
 MAIN_NAMES = ("__main__", "__mp_main__")
 COMPREHENSIONS = ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>")  # have their own frames until Python 3.11
@@ -106,7 +108,8 @@ def bound_name(ignored_object: object = None, warn_if_unnamed: bool = True) -> s
     if level is None:
         return None
     # Imported late: most programs need neither this module nor dis.
-    from distsync._client.naming.assignment_target import target_of_call
+    with importing():
+        from distsync._client.naming.assignment_target import target_of_call
 
     module = module_name(inside.f_globals)
     target = None if _in_comprehension(frame) else target_of_call(frame.f_code, frame.f_lasti)

@@ -29,7 +29,6 @@ import ssl
 from collections import deque
 from contextlib import suppress
 from itertools import islice
-from time import monotonic
 from types import MethodDescriptorType
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +37,7 @@ from kazoo.exceptions import ConnectionDropped
 from kazoo.protocol import connection as kazoo_connection
 from kazoo.protocol.serialization import int_struct
 
+from distsync._client.clocks import wait_clock
 from distsync._client.transport.reply_reader import HEADER, CallerReadsReplies
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ class FastIO(CallerReadsReplies):
         self._reset_input()
         timeouts = super()._connect(host, hostip, port)
         self._ping_free_s = timeouts[0] / 1000 * PING_FREE_FRACTION
-        self._received_at, self._reply_timeout = monotonic(), timeouts[0] / 1000
+        self._received_at, self._reply_timeout = wait_clock(), timeouts[0] / 1000
         with self.lock:
             kind = type(self._socket)  # TLS's and gevent's have no send in C
             self._caller_io_enabled = kind is socket.socket and isinstance(kind.send, MethodDescriptorType)
@@ -165,7 +165,7 @@ class FastIO(CallerReadsReplies):
 
         Raise ConnectionDropped if a reply is overdue and the socket has nothing to read.
         """
-        until, sock = monotonic() + timeout, self._socket
+        until, sock = wait_clock() + timeout, self._socket
         while True:
             deferred_until = self._defer_reading(until) if self._caller_io_enabled else 0.0
             if not deferred_until and self._caller_io_enabled and self._has_undelivered():
@@ -176,14 +176,14 @@ class FastIO(CallerReadsReplies):
                     poller.register(one, select.POLLIN)
             if self._outgoing is not None and not deferred_until:
                 poller.register(sock, select.POLLIN | select.POLLOUT)
-            seconds = (deferred_until or min(until, self._reply_overdue_at())) - monotonic()
+            seconds = (deferred_until or min(until, self._reply_overdue_at())) - wait_clock()
             found = dict(poller.poll(max(0.0, seconds) * 1000))
             if deferred_until and not found:
                 continue
             if found.get(sock.fileno(), 0) & select.POLLOUT:
                 self._continue_write()
             readable = [one for one in reads if found.get(one.fileno(), 0) & ~select.POLLOUT]
-            now = monotonic()
+            now = wait_clock()
             if sock not in readable and now >= self._reply_overdue_at():
                 raise ConnectionDropped(f"no reply for {self._reply_timeout:.1f} s")
             if readable or now >= until:
@@ -217,7 +217,7 @@ class FastIO(CallerReadsReplies):
                 if not chunk:
                     raise ConnectionDropped("socket connection broken")
                 self._input += chunk
-                self._received_at = monotonic()
+                self._received_at = wait_clock()
                 if not (isinstance(self._socket, ssl.SSLSocket) and self._socket.pending()):
                     return
 
@@ -320,7 +320,7 @@ class FastIO(CallerReadsReplies):
                 except WOULD_BLOCK:
                     return False
             self._outgoing = None
-            self._sent_at = monotonic()
+            self._sent_at = wait_clock()
             return True
 
     def _send_ping(self, connect_timeout: float) -> None:
@@ -330,14 +330,14 @@ class FastIO(CallerReadsReplies):
         reply to a needless ping is late.
         """
         with self.lock:
-            if self._outgoing is None and monotonic() - self._sent_at > self._ping_free_s:
+            if self._outgoing is None and wait_clock() - self._sent_at > self._ping_free_s:
                 self._note_request()
                 super()._send_ping(connect_timeout)
 
     def _note_request(self) -> None:
         """Record the time, if no reply was due so far, because a request is sent now."""
         if not self.client._pending and not self.ping_outstanding.is_set():
-            self._reply_due_since = monotonic()
+            self._reply_due_since = wait_clock()
 
     def _add_pending(self, outgoing: Outgoing) -> None:
         """Move requests from the queue to the pending ones, before their first byte is sent."""

@@ -14,6 +14,7 @@ writing below unless it is disabled. For kazoo 2.8 to 2.11. The reasons:
 * kazoo does not expose the negotiated timeout, and reports a connection before it is authenticated.
 * kazoo's ``stop`` may block without limit.
 * kazoo's TLS trusts too much (see tls.py).
+* kazoo's clock is replaced by freezegun, which ends its thread (see clocks.py).
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from typing import Any
 
 from kazoo.client import KazooClient
 from kazoo.exceptions import EXCEPTIONS, AuthFailedError, ConnectionDropped, SASLException, ZookeeperError
+from kazoo.handlers import utils
 from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.protocol import connection as kazoo_connection
 from kazoo.protocol.serialization import SASL, Auth, CloseInstance, Connect
@@ -37,6 +39,7 @@ from kazoo.protocol.states import KeeperState
 from kazoo.retry import KazooRetry
 
 from distsync._client import tls
+from distsync._client.clocks import with_real_time
 from distsync._client.own_threads import OwnThread
 from distsync._client.settings import Settings
 from distsync._client.transport import fast_io
@@ -94,6 +97,9 @@ def _has_no_secret(record: logging.LogRecord) -> bool:
 logger.addFilter(_has_no_secret)
 
 
+create_tcp_connection = with_real_time(utils.create_tcp_connection)
+
+
 class Handler(SequentialThreadingHandler):  # type: ignore[misc]
     """kazoo's handler without its worker threads."""
 
@@ -133,7 +139,7 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
     def create_connection(self, address: tuple[str, int], *args: Any, **options: Any) -> Any:
         seconds = options["timeout"] = min(options.get("timeout") or ATTEMPT_S, ATTEMPT_S)
         if not options.get("use_ssl"):
-            return super().create_connection(address, *args, **options)
+            return create_tcp_connection(socket, address, *args, **options)
         ca, certificate, key, password = map(options.get, ("ca", "certfile", "keyfile", "keyfile_password"))
         context = tls.context_of(ca, certificate, key, password, options.get("verify_certs", True))
         return tls.connect(address, self.host, context, seconds)
@@ -158,6 +164,8 @@ class KazooConnection(kazoo_connection.ConnectionHandler):  # type: ignore[misc]
 
     abandoned = False
     """Whether the thread must close its sockets itself when it ends."""
+
+    _connect_attempt = with_real_time(kazoo_connection.ConnectionHandler._connect_attempt)
 
     def start(self) -> None:
         super().start()

@@ -25,12 +25,13 @@ import select
 import struct
 import threading
 from contextlib import suppress
-from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from kazoo.exceptions import EXCEPTIONS, NoNodeError, UnimplementedError
 from kazoo.protocol import connection as kazoo_connection
 from kazoo.protocol.serialization import Close, Exists, GetChildren, GetChildren2, Transaction, int_struct
+
+from distsync._client.clocks import wait_clock
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -131,23 +132,23 @@ class CallerReadsReplies(kazoo_connection.ConnectionHandler):  # type: ignore[mi
     def _read_own_replies(self, replies: Sequence[ReplyFuture], seconds: float) -> None:
         if not self._caller_io_enabled:  # it broke before this thread became the reader; from now on it cannot
             return
-        until = monotonic() + seconds
+        until = wait_clock() + seconds
         self._deferred_until = until + CALLER_READ_WINDOW_S
         sock, poller = self._socket, select.poll()
         with suppress(OSError, ValueError):  # the socket is being closed, which the connection thread handles
             poller.register(sock, select.POLLIN)
             while replies[-1].outcome is None:
-                if not poller.poll(max(0.0, until - monotonic()) * 1000):
+                if not poller.poll(max(0.0, until - wait_clock()) * 1000):
                     return
                 had = len(self._input)
                 any(map(self._input.extend, map(sock.recv, (READ_BYTES,))))
                 if len(self._input) == had:
                     return
-                self._received_at = monotonic()
+                self._received_at = wait_clock()
                 while self._has_reply():
                     if not self._discard_delivered() and not self._deliver(replies):
                         return
-            self._deferred_until = monotonic() + CALLER_READ_WINDOW_S
+            self._deferred_until = wait_clock() + CALLER_READ_WINDOW_S
 
     def _has_reply(self) -> bool:
         """Whether the input begins with a complete and plausible reply."""
@@ -209,7 +210,7 @@ class CallerReadsReplies(kazoo_connection.ConnectionHandler):  # type: ignore[mi
         """Return when to read from the socket, at most ``until``; 0.0 for now."""
         self._is_deferring = True
         until = min(until, self._deferred_until)
-        if self._outgoing is None and monotonic() < until:
+        if self._outgoing is None and wait_clock() < until:
             return until
         self._is_deferring = False
         return 0.0
@@ -218,7 +219,7 @@ class CallerReadsReplies(kazoo_connection.ConnectionHandler):  # type: ignore[mi
         """Become the only reader, until ``stop_reading``. Return False if a caller is reading."""
         if self.reader_lock.acquire(blocking=False):
             return True
-        self._is_deferring, self._deferred_until = True, monotonic() + CALLER_READ_WINDOW_S
+        self._is_deferring, self._deferred_until = True, wait_clock() + CALLER_READ_WINDOW_S
         # The last reader may have checked _is_deferring before it was set, and then does not wake this thread.
         return self.reader_lock.acquire(blocking=False)
 

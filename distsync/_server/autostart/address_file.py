@@ -18,6 +18,7 @@ import socket
 import stat
 import time
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 
 from distsync._pickle import public_in
@@ -30,6 +31,13 @@ PROBE_S = 2.0
 USER = "distsync"
 ADDRESS = "address"
 """File name, in the data folder (permanent) and in the user's runtime folder (while the server runs)."""
+
+#: A steady clock. freezegun replaces ``time.monotonic``, also in modules that have imported it, but no partial.
+monotonic = (
+    partial(time.clock_gettime, time.CLOCK_MONOTONIC)
+    if hasattr(time, "CLOCK_MONOTONIC")
+    else partial(time.monotonic)  # Windows
+)
 
 
 @public_in("distsync")
@@ -119,7 +127,7 @@ def prove(secret: str, nonce: bytes, port: int) -> bytes:
 def is_alive(address: ServerAddress, timeout: float = PROBE_S) -> bool:
     """Whether the server at ``address`` answers and proves that it has this secret. ``timeout`` is in seconds."""
     nonce = secrets.token_bytes(NONCE_BYTES)
-    deadline = time.monotonic() + timeout
+    deadline = monotonic() + timeout
     try:
         with socket.create_connection((address.host, address.port), timeout) as sock:
             sock.sendall(PROVE + nonce)
@@ -132,7 +140,7 @@ def is_alive(address: ServerAddress, timeout: float = PROBE_S) -> bool:
 def _receive(sock: socket.socket, deadline: float) -> bytes:
     proof = b""
     while len(proof) < PROOF_BYTES:
-        sock.settimeout(max(0.001, deadline - time.monotonic()))
+        sock.settimeout(max(0.001, deadline - monotonic()))
         data = sock.recv(PROOF_BYTES - len(proof))
         if not data:
             break

@@ -20,13 +20,19 @@ import os
 import site
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import filelock
 
 import distsync.errors
-from distsync._server.autostart.address_file import ADDRESS, ServerAddress, is_alive, make_secret, read_address
+from distsync._server.autostart.address_file import (
+    ADDRESS,
+    ServerAddress,
+    is_alive,
+    make_secret,
+    monotonic,
+    read_address,
+)
 from distsync._server.autostart.directories import runtime_folder, state_folder
 from distsync._server.file_lock import LockedByAnotherError, locked, open_private
 from distsync.errors import ConfigurationError, ServerStartError
@@ -65,13 +71,13 @@ def find_or_start(timeout: float = START_S) -> ServerAddress:
         ServerStartError: The server could not be started.
         ConfigurationError: A folder or setting is invalid.
     """
-    return find() or _start_once(time.monotonic() + timeout)
+    return find() or _start_once(monotonic() + timeout)
 
 
 def _start_once(deadline: float) -> ServerAddress:
     state = state_folder()
     try:
-        with locked(state / "start.lock", max(0.0, deadline - time.monotonic())):
+        with locked(state / "start.lock", max(0.0, deadline - monotonic())):
             return find() or _start(state, deadline)
     except LockedByAnotherError:
         raise ServerStartError("timed out while another process was starting it", state / "server.log") from None
@@ -81,7 +87,7 @@ def _start(state: Path, deadline: float) -> ServerAddress:
     """Start the server. Must be called with the lock held."""
     log = state / "server.log"
     try:
-        reason = _launch(state, log, max(1.0, deadline - time.monotonic()))
+        reason = _launch(state, log, max(1.0, deadline - monotonic()))
     except OSError as error:
         reason = str(error)
     except subprocess.TimeoutExpired:
@@ -116,7 +122,7 @@ def _launch(state: Path, log: Path, timeout: float) -> str:
     return (
         ""
         if process.returncode == 0
-        else process.stdout.decode(errors="replace").strip() or "it exited without a message"
+        else process.stdout.decode(errors="replace").strip() or f"{process.args[0]} exited without a message"
     )
 
 
@@ -132,9 +138,23 @@ def _idle_exit() -> float:
 
 
 def _python() -> str:
-    if not sys.executable:
+    """Return the Python interpreter.
+
+    In a program that embeds Python, such as uWSGI, ``sys.executable`` is that program, and the
+    interpreter is in the folder of the virtual environment or of the installation.
+    """
+    name = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    installed = [
+        os.path.join(prefix, folder, file)
+        for prefix in (sys.prefix, sys.base_prefix)
+        for folder, file in (("bin", name), ("bin", "python3"), ("bin", "python"), ("", "python.exe"))
+    ]
+    if os.path.basename(sys.executable or "").lower().startswith(("python", "pypy")):
+        return sys.executable
+    found = next(filter(os.path.isfile, installed), sys.executable)
+    if not found:
         raise ConfigurationError("sys.executable", sys.executable, "the server needs a Python interpreter")
-    return sys.executable
+    return found
 
 
 def server_environment() -> dict[str, str]:

@@ -1,0 +1,154 @@
+"""A fork beside another thread's first use of distsync leaves a child that works."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+
+import pytest
+from helpers.forked_children import in_child
+from helpers.servers import ServerProcess
+from helpers.subprocesses import LIMIT, ROOT
+from helpers.timing import UNIT, eventually
+
+from distsync._client import lifecycle
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+
+FIRST_USE = """
+import multiprocessing, os, sys, threading, time
+import distsync
+
+def use(name):
+    lock = distsync.Lock(name=name)
+    with lock:
+        return lock.held
+
+def fork_beside_first_use(seconds, way):
+    "What a process does in which nothing was used before. Return the exit status of its child."
+    thread = threading.Thread(target=use, args=(f"parent-{os.getpid()}",))
+    thread.start()
+    time.sleep(seconds)
+    if way == "os.fork":
+        child = os.fork()
+        if child == 0:
+            os._exit(0 if use(f"child-{os.getpid()}") else 1)
+        status = os.waitstatus_to_exitcode(waited(child))
+    else:
+        process = multiprocessing.get_context("fork").Process(target=use, args=(f"child-{os.getpid()}",))
+        process.start()
+        process.join(LIMIT)
+        status = process.exitcode
+        process.kill()
+    thread.join()
+    return status
+
+def waited(child):
+    until = time.monotonic() + LIMIT
+    while time.monotonic() < until:
+        pid, status = os.waitpid(child, os.WNOHANG)
+        if pid:
+            return status
+        time.sleep(0.01)
+    os.kill(child, 9)
+    return os.waitpid(child, 0)[1]
+
+LIMIT = float(sys.argv[1])
+for seconds in (0, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05):
+    for way in ("os.fork", "multiprocessing"):
+        parent = os.fork()
+        if parent == 0:
+            os._exit(fork_beside_first_use(seconds, way) != 0)
+        if os.waitstatus_to_exitcode(os.waitpid(parent, 0)[1]):
+            print("the child failed or hung:", seconds, way)
+            sys.exit()
+print("all children work")
+"""
+
+
+@pytest.mark.slow("starts 28 processes")
+def test_child_forked_beside_another_threads_first_use_works(server: ServerProcess) -> None:
+    environment = {**os.environ, "DISTSYNC_HOSTS": server.hosts, "DISTSYNC_NAMESPACE": f"/first-use-{os.getpid()}"}
+    command = [sys.executable, "-W", "ignore", "-c", FIRST_USE, str(100 * UNIT)]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=LIMIT)
+    assert done.stdout == "all children work\n", done.stderr
+
+
+OUTSIDE = """
+import sys, threading
+import distsync.threading, distsync.queue, distsync.recipes
+from distsync._client import lifecycle
+
+class Finder:
+    def find_spec(name, path=None, target=None):
+        if threading.get_ident() not in lifecycle.process.import_gate._importing:
+            outside.append(name)
+
+outside = []
+sys.meta_path.insert(0, Finder)
+lock, queue = distsync.threading.Lock(name="lock"), distsync.queue.Queue(name="queue")
+with lock:
+    queue.put(lock.held)
+print(queue.get(), repr(lock), distsync.default_client().ensemble()[0].role.value)
+sys.meta_path.remove(Finder)
+print(outside)
+"""
+
+
+def test_calls_import_nothing_for_which_a_fork_does_not_wait(server: ServerProcess) -> None:
+    environment = {**os.environ, "DISTSYNC_HOSTS": server.hosts, "DISTSYNC_NAMESPACE": f"/imports-{os.getpid()}"}
+    command = [sys.executable, "-c", OUTSIDE]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=LIMIT)
+    assert done.stdout.splitlines()[-1:] == ["[]"], done.stdout + done.stderr
+
+
+def test_fork_waits_for_an_import_in_another_thread_and_later_imports_wait_for_the_fork() -> None:
+    began, finish = threading.Event(), threading.Event()
+    steps: list[str] = []
+
+    def work() -> None:
+        with lifecycle.importing():
+            began.set()
+            finish.wait()
+            steps.append("imported")
+
+    importer = threading.Thread(target=work)
+    importer.start()
+    began.wait()
+    timer = threading.Timer(2 * UNIT, finish.set)
+    timer.start()
+
+    def child() -> None:
+        steps.append("forked")
+        assert steps == ["imported", "forked"]
+        with lifecycle.importing():
+            pass
+
+    with lifecycle.importing():  # a fork inside an import
+        assert in_child(child) == 0
+    with lifecycle.importing():
+        pass
+    for thread in (importer, timer):
+        thread.join()
+
+
+def test_fork_does_not_wait_forever_for_an_import(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lifecycle, "IMPORT_S", UNIT)
+    began, finish = threading.Event(), threading.Event()
+
+    def work() -> None:
+        with lifecycle.importing():
+            began.set()
+            finish.wait()
+
+    importer = threading.Thread(target=work)
+    importer.start()
+    began.wait()
+    try:
+        assert in_child(lambda: lifecycle.importing().__enter__()) == 0
+    finally:
+        finish.set()
+        importer.join()
+    eventually(lambda: not lifecycle.process.import_gate._importing)
