@@ -93,7 +93,8 @@ class LockBase(Revocable):
         work = core.acquire(current_owner(), describe(linger), blocking, linger=linger, is_short_wait=is_short_wait)
         acquired: bool = self._run(work, timeout)
         if acquired:
-            self._register_loss_callback()
+            self._fast_path = None
+            self._subscribe()
             if linger:
                 self._enable_fast_path(core)
         return acquired
@@ -115,10 +116,6 @@ class LockBase(Revocable):
         grant = core.grant
         if grant is not None and grant.cache is not None:
             self._fast_path = CachedLockFastPath(core, grant, self.client, self._explicit_client is None)
-
-    def _register_loss_callback(self) -> None:
-        self._fast_path = None
-        super()._register_loss_callback()
 
     def _release(self, linger: bool = True) -> None:
         linger = linger and self.linger > 0
@@ -303,6 +300,8 @@ class Lock(LockBase):
         try:
             fast_path = self._fast_path
             if fast_path is not None and timeout == -1 and fast_path.acquire_from_cache(before):
+                if self._has_callbacks:
+                    self._subscribe_to(fast_path.grant)
                 return True
             seconds = validate_timeout(timeout, "lock", blocking)
             before.append(self._core.snapshot)
@@ -439,12 +438,16 @@ class RLock(LockBase):
         try:
             fast_path = self._fast_path
             if fast_path is not None and timeout == -1 and fast_path.acquire_from_cache(before):
+                if self._has_callbacks:
+                    self._subscribe_to(fast_path.grant)
                 return True
             seconds = validate_timeout(timeout, "lock", blocking)
             core = self._core
             before.append(core.snapshot)
             if self._is_owned():
                 core.depth += 1
+                if self._has_callbacks:
+                    self._subscribe(core.depth)
                 return True
             return self._acquire(seconds, blocking)
         except DistsyncError:
@@ -475,7 +478,7 @@ class RLock(LockBase):
             core = self._core
             before.append(core.snapshot)
             if self._is_owned() and core.depth > 1:
-                core.depth -= 1
+                core.reduce_depth(core.depth - 1)
             else:
                 self._release_all()
         except DistsyncError:

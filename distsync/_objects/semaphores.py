@@ -197,7 +197,7 @@ class Semaphore(Ownable):
             before.append(tuple(core.grants) if isinstance(core, LEASES) else ())
             acquired = bool(self._run(self._acquiring(core, blocking), seconds))
             if acquired:
-                self._register_loss_callback()
+                self._subscribe()
             return acquired
         except DistsyncError:
             raise

@@ -142,7 +142,7 @@ class Lock(_locks.Lock):
             multiprocessing_lock.acquire(self._core, current_owner(), describe(), blocking), timeout
         )
         if acquired:
-            self._register_loss_callback()
+            self._subscribe()
         return acquired
 
     def release(self) -> None:
