@@ -138,12 +138,19 @@ class LockBase(Revocable):
             if fast_path is not None and fast_path.release_to_cache(before, self._only_owner_releases):
                 return
             before.append(self._core.snapshot)
-            exit_context(self.release, error)
+            exit_context(self._end_block, error)
         except DistsyncError:
             raise
         except BaseException:
             self._finish_release(before)
             raise
+
+    def _end_block(self) -> None:
+        """Release the lock at the end of a ``with`` block, if this process holds it.
+
+        A forked child also ends the blocks that its parent has entered.
+        """
+        self.release()
 
     # KeyboardInterrupt can be raised at any line of acquire() and release(), even after the
     # protocol has ended. Both therefore take a snapshot first. From it, an interrupted acquire

@@ -377,12 +377,15 @@ class SharedReader(_LockView):
         before: list[ReadSnapshot] = []
         try:
             before.append(self._core.reading(current_owner()))
-            exit_context(self.release, error)
+            exit_context(self._end_block, error)
         except DistsyncError:
             raise
         except BaseException:
             self._finish_release(before)
             raise
+
+    def _end_block(self) -> None:
+        self.release()
 
     # As in locks.py: an interrupt at any line leaves the recursion level that the completed call would leave.
 
