@@ -193,8 +193,7 @@ class SyncManager(SharedObject):
         self.shutdown()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        origin = None if self._explicit_client is None else self._explicit_client.origin
-        return manager, (type(self), self._explicit_path or self.path, origin)
+        return manager, (type(self), self._explicit_path or self.path, self.client.origin)
 
     @classmethod
     def register(cls, typeid: str, *args: Any, **keywords: Any) -> NoReturn:
