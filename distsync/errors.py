@@ -306,7 +306,7 @@ class AccessDeniedError(UnavailableError, PermissionError):
 
     template = (
         "{0}: the ACL of this znode or of its parent does not grant {1} to this client's identities: check auth= "
-        "and acl="
+        "(DISTSYNC_AUTH) and acl="
     )
 
 

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from distsync._client import gevent_check, lifecycle, tls
 from distsync._client.acls import Access
 from distsync._client.connection_state import ClientStatistics, ConnectionState
+from distsync._client.embedded_locator import embedded_server_identity
 from distsync._client.ensemble_status import Server, ask_all
 from distsync._client.lease.lease_clock import LeaseClock
 from distsync._client.lifecycle import process
@@ -486,9 +487,14 @@ class Client:
             runtime.discard(path, protocol)
 
     @property
-    def origin(self) -> tuple[str | None, str]:
-        """The hosts and the namespace, which a pickled object contains; no secrets."""
-        return self.settings.hosts, self.settings.namespace
+    def origin(self) -> tuple[str | None, ...]:
+        """The server and the namespace, which a pickled object contains; no secrets.
+
+        They are the hosts and the namespace. For the embedded server, the hosts are None, and its
+        identity follows.
+        """
+        hosts, namespace = self.settings.hosts, self.settings.namespace
+        return (hosts, namespace) if hosts is not None else (None, namespace, embedded_server_identity())
 
     # ---- start and end
 

@@ -7,6 +7,7 @@ state, and opens a session of its own at its first use.
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Sequence
 from dataclasses import fields
@@ -20,13 +21,17 @@ if TYPE_CHECKING:
     from distsync._client.settings import Settings
 
 
+DEFAULT_PORT = 2181
+"""The port of a server whose address has none."""
+
+
 class CurrentClient:
     """The default client, and the lock under which it is created."""
 
     def __init__(self) -> None:
         self.client: Client | None = None
         self.imported: Settings | None = None
-        self.others: dict[tuple[str | None, str], Client] = {}
+        self.others: dict[tuple[frozenset[str], str], Client] = {}
         self._lock = threading.RLock()  # reentrant for signal handlers
 
     @property
@@ -152,31 +157,75 @@ def import_settings(settings: Settings | None) -> None:
 
 def _imported_settings() -> dict[str, Any]:
     settings = current.imported
-    return {} if settings is None else {each.name: getattr(settings, each.name) for each in fields(settings)}
+    return {} if settings is None else _as_arguments(settings)
 
 
-def client_of(origin: tuple[str | None, str]) -> Client:
-    """Return a client of these hosts and this namespace, with this process's own credentials.
+def _as_arguments(settings: Settings) -> dict[str, Any]:
+    return {each.name: getattr(settings, each.name) for each in fields(settings)}
+
+
+def client_of(origin: tuple[str | None, ...]) -> Client:
+    """Return a client of this server and this namespace, with this process's own credentials.
 
     It is the default client if it matches, and otherwise one that all objects of this origin share.
+    If the default client uses the same server, that one has its settings.
 
     Args:
-        origin: Hosts, or None for the embedded server, and namespace.
+        origin: The `Client.origin` of the sender. Earlier versions did not add the identity of the
+            embedded server.
 
     Returns:
         The client.
 
+    Raises:
+        ConfigurationError: The sender used the embedded server of another host or user.
+
     Note:
         Costs no request.
     """
-    client = default_client()
-    if client.origin == origin:
+    from distsync._client.settings import EMBEDDED
+
+    hosts, namespace, *identity = origin
+    if hosts is None and identity:
+        _check_embedded_server(str(identity[0]))
+    client, place = default_client(), _place(hosts, str(namespace))
+    if _place_of(client) == place:
         return client
     with current.lock:
-        found = current.others.get(origin)
+        found = current.others.get(place)
         if found is None or found.closed:
-            found = current.others[origin] = _make(hosts=origin[0], namespace=origin[1])
+            same_server = _place_of(client)[0] == place[0]
+            settings = _as_arguments(client.settings) if same_server else {}
+            found = _make(**{**settings, "hosts": EMBEDDED if hosts is None else hosts, "namespace": namespace})
+            current.others[place] = found
         return found
+
+
+def _check_embedded_server(theirs: str) -> None:
+    with lifecycle.importing():
+        from distsync._client.embedded_locator import embedded_server_identity
+        from distsync.errors import ConfigurationError
+
+    ours = embedded_server_identity()
+    if theirs != ours:
+        reason = (
+            f"an object arrived that uses the embedded server of {theirs}, and this process is {ours}: set "
+            "DISTSYNC_HOSTS, here and there, to servers that both reach"
+        )
+        raise ConfigurationError("DISTSYNC_HOSTS", None, reason)
+
+
+def _place(hosts: str | None, namespace: str) -> tuple[frozenset[str], str]:
+    """Return the servers and the full namespace, which are the same for all notations of them."""
+    servers, slash, chroot = (hosts or "").partition("/")
+    has_port = re.compile(r".*:\d+")  # an IPv6 address is in brackets
+    each = servers.lower().split(",") if servers else []
+    addresses = frozenset(one if has_port.fullmatch(one) else f"{one}:{DEFAULT_PORT}" for one in each)
+    return addresses, f"/{chroot}".rstrip("/") + namespace if slash else namespace
+
+
+def _place_of(client: Client) -> tuple[frozenset[str], str]:
+    return _place(client.settings.hosts, client.settings.namespace)
 
 
 def _make(**options: Any) -> Client:

@@ -48,6 +48,16 @@ def find_embedded_server() -> ServerAddress | None:
     return find(create_folders=False)
 
 
+def embedded_server_identity() -> str:
+    """Return user, host and folder of this user's embedded server, which no other server has.
+
+    The server need not run.
+    """
+    from distsync._server.autostart.find_or_start import identity
+
+    return identity()
+
+
 class EmbeddedServerLocator:
     """Calls ``found`` with the address of this user's server, or ``failed`` with an error."""
 

@@ -63,6 +63,8 @@ TLS_FILES = ("tls_ca", "tls_cert", "tls_key")
 GUARDS = ("auth", "authkey", "tls", "tls_ca", "tls_cert")
 """Settings that protect the data: an empty variable must not disable them."""
 PREFIX = "DISTSYNC_"
+EMBEDDED = object()
+"""As ``hosts``: the embedded server, even if DISTSYNC_HOSTS is set."""
 
 
 @dataclass(frozen=True)
@@ -116,6 +118,8 @@ def _found(environment: Mapping[str, str], arguments: Mapping[str, Any]) -> dict
     found = {}
     for name in NAMES:
         variable = PREFIX + name.upper()
+        if arguments.get(name) is EMBEDDED:
+            continue
         if arguments.get(name) is not None:
             found[name] = (name, arguments[name])
         elif name != "acl" and (environment.get(variable) or (name in GUARDS and variable in environment)):

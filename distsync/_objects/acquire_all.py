@@ -7,6 +7,7 @@ drives its own protocols only. The simulator runs the same loop with the locks' 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from itertools import pairwise
 from types import TracebackType
 from typing import Any
@@ -74,7 +75,7 @@ class HeldLocks:
         before: list[Any] = []
         try:
             before += [[lock._snapshot()] for lock in self._locks]
-            _release(self._locks)
+            _call_all(lock.release for lock in reversed(self._locks))
         except DistsyncError:
             raise
         except BaseException:
@@ -95,7 +96,7 @@ class HeldLocks:
         before: list[Any] = []
         try:
             before += [[lock._snapshot()] for lock in self._locks]
-            exit_context(self.release, error)
+            exit_context(lambda: _call_all(lock._end_block for lock in reversed(self._locks)), error)
         except DistsyncError:
             raise
         except BaseException:
@@ -106,12 +107,12 @@ class HeldLocks:
         return f"<distsync.HeldLocks {', '.join(lock.path for lock in self._locks)}>"
 
 
-def _release(locks: tuple[Acquirable, ...]) -> None:
-    """Release the locks in reverse order, and then raise the first error."""
+def _call_all(releases: Iterable[Callable[[], None]]) -> None:
+    """Call all functions that release the locks, and then raise the first error."""
     failed: list[DistsyncError] = []
-    for lock in reversed(locks):
+    for release in releases:
         try:
-            lock.release()
+            release()
         except DistsyncError as error:
             failed.append(error)
     if failed:

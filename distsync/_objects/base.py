@@ -2,7 +2,8 @@
 
 An object has no state of its own. The state that the threads of a process share about it belongs
 to its client, and is found by the object's path (`Client.local`). Therefore objects of one name
-are one object, a forked child starts with nothing held, and a pickle contains only the name.
+are one object, a forked child starts with nothing held, and a pickle contains only the name, the
+server and the namespace.
 """
 
 from __future__ import annotations
@@ -169,7 +170,7 @@ class SharedObject:
             self._finalizer.detach()  # others may use it now: it is deleted when the creating client closes
         self.mark_shared()
         path = self._explicit_path
-        origin = None if self._explicit_client is None else self._explicit_client.origin
+        origin = self.client.origin
         options = self._options() if self._acl is None else {**self._options(), "acl": self._acl}
         return shared_object, (type(self), self._arguments(), None if path else self._name, path, origin, options)
 
@@ -189,7 +190,11 @@ def shared_object(
     origin: Any,
     options: dict[str, Any],
 ) -> Any:
-    """Return the object of this name, in the process where its pickle arrived."""
+    """Return the object of this name, in the process where its pickle arrived.
+
+    It belongs to a client of ``origin``. In pickles of earlier versions, None means the default
+    client.
+    """
     client = None if origin is None else default.client_of(origin)
     return kind(*arguments, name=name, path=path, client=client, **options)
 

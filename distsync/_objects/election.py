@@ -139,7 +139,7 @@ class Election(PredicateWaitable, Lock):
         contender_data = with_data(describe(), self._data, "the data of a candidate")
         elected: bool = self._run(self._core.acquire(current_owner(), contender_data, blocking), timeout)
         if elected:
-            self._register_loss_callback()
+            self._subscribe()
             self._tell_elected(self._core.grant)
         return elected
 

@@ -95,7 +95,8 @@ class LockBase(Revocable):
         work = core.acquire(current_owner(), describe(linger), blocking, linger=linger, is_short_wait=is_short_wait)
         acquired: bool = self._run(work, timeout)
         if acquired:
-            self._register_loss_callback()
+            self._fast_path = None
+            self._subscribe()
             if linger:
                 self._enable_fast_path(core)
         return acquired
@@ -118,10 +119,6 @@ class LockBase(Revocable):
         if grant is not None and grant.cache is not None:
             self._fast_path = CachedLockFastPath(core, grant, self.client, self._explicit_client is None)
 
-    def _register_loss_callback(self) -> None:
-        self._fast_path = None
-        super()._register_loss_callback()
-
     def _release(self, linger: bool = True) -> None:
         linger = linger and self.linger > 0
         self._run(self._core.release(current_owner(), linger), self.client.settings.session_timeout)
@@ -143,12 +140,19 @@ class LockBase(Revocable):
             if fast_path is not None and fast_path.release_to_cache(before, self._only_owner_releases):
                 return
             before.append(self._core.snapshot)
-            exit_context(self.release, error)
+            exit_context(self._end_block, error)
         except DistsyncError:
             raise
         except BaseException:
             self._finish_release(before)
             raise
+
+    def _end_block(self) -> None:
+        """Release the lock at the end of a ``with`` block, if this process holds it.
+
+        A forked child also ends the blocks that its parent has entered.
+        """
+        self.release()
 
     # KeyboardInterrupt can be raised at any line of acquire() and release(), even after the
     # protocol has ended. Both therefore take a snapshot first. From it, an interrupted acquire
@@ -305,6 +309,8 @@ class Lock(LockBase):
         try:
             fast_path = self._fast_path
             if fast_path is not None and timeout == -1 and fast_path.acquire_from_cache(before):
+                if self._has_callbacks:
+                    self._subscribe_to(fast_path.grant)
                 return True
             seconds = validate_timeout(timeout, "lock", blocking)
             before.append(self._core.snapshot)
@@ -441,12 +447,16 @@ class RLock(LockBase):
         try:
             fast_path = self._fast_path
             if fast_path is not None and timeout == -1 and fast_path.acquire_from_cache(before):
+                if self._has_callbacks:
+                    self._subscribe_to(fast_path.grant)
                 return True
             seconds = validate_timeout(timeout, "lock", blocking)
             core = self._core
             before.append(core.snapshot)
             if self._is_owned():
                 core.depth += 1
+                if self._has_callbacks:
+                    self._subscribe(core.depth)
                 return True
             return self._acquire(seconds, blocking)
         except DistsyncError:
@@ -477,7 +487,7 @@ class RLock(LockBase):
             core = self._core
             before.append(core.snapshot)
             if self._is_owned() and core.depth > 1:
-                core.depth -= 1
+                core.reduce_depth(core.depth - 1)
             else:
                 self._release_all()
         except DistsyncError:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,7 @@ from distsync._client.contender_info import Contender
 from distsync._objects.base import FencingToken, SharedObject, parse_contenders
 from distsync._objects.fenced_transaction import GuardedTransaction
 from distsync._protocols import wait_queue
-from distsync._protocols.locks.lock import Grant
+from distsync._protocols.locks.grant import Grant, Subscriber
 from distsync.errors import DistsyncError, LockLostError, NotHeldError
 
 if TYPE_CHECKING:
@@ -31,6 +32,41 @@ def repr_state(obj: SharedObject, protocol: Callable[[], Any]) -> Any:
         return "??"
 
 
+def _report_loss(path: str, grant: Grant) -> None:
+    """Call ``on_lost`` of all objects that held by a lost grant. Idempotent.
+
+    ``path`` is given because an object's own ``path`` would start a new default client if the
+    grant's was closed.
+    """
+    pending = [each for each in tuple(grant.subscribers) if not each.loss_reported]
+    only_cached = grant.cache is not None and grant.cache.idle
+    for each in pending:
+        each.loss_reported = True
+    callbacks = [subject._on_lost for subject in _distinct(pending)]
+    if not only_cached:
+        _call_all(partial(each, LockLostError(path, grant.loss.reason)) for each in callbacks if each is not None)
+
+
+def _report_revocation(grant: Grant) -> None:
+    """Notify all objects that hold by this grant of the request to revoke it. Idempotent."""
+    pending = [each for each in tuple(grant.subscribers) if not (each.revocation_reported or grant.loss.fired)]
+    for each in pending:
+        each.revocation_reported = True
+    _call_all(subject._revocation_requested for subject in _distinct(pending))
+
+
+def _distinct(subscribers: list[Subscriber]) -> list[Any]:
+    """Return the objects in their order, each once: threads may share one."""
+    return list({id(each.subject): each.subject for each in subscribers}.values())
+
+
+def _call_all(callbacks: Iterable[Callable[[], object]]) -> None:
+    """Call all callbacks in their order, even if some of them raise."""
+    with ExitStack() as stack:
+        for each in reversed(list(callbacks)):
+            stack.callback(each)
+
+
 class Ownable(SharedObject):
     """Base of all objects that can be held and lost."""
 
@@ -47,7 +83,8 @@ class Ownable(SharedObject):
 
     def _init_loss_callback(self, on_lost: Callable[[LockLostError], Any] | None) -> None:
         self._on_lost = on_lost
-        self._loss_callback_grant: Grant | None = None
+        #: Whether a callback was given. If not, an acquire does not subscribe the object.
+        self._has_callbacks = on_lost is not None
 
     def _holder_among(self, names: tuple[str, ...]) -> str | None:
         """Return the first contender, which holds the object alone or with others."""
@@ -58,7 +95,8 @@ class Ownable(SharedObject):
     def on_lost(self) -> Callable[[LockLostError], Any] | None:
         """The callback for a loss, called with a LockLostError in a thread of distsync's own.
 
-        It may be set at any time, also while the object is held. None calls nothing.
+        It is called if the object is lost between its acquire and its release. It may be set at any
+        time, also while the object is held. None calls nothing.
 
         Note:
             Costs no request.
@@ -68,8 +106,14 @@ class Ownable(SharedObject):
     @on_lost.setter
     def on_lost(self, callback: Callable[[LockLostError], Any] | None) -> None:
         self._on_lost = callback
-        if self._may_have_state:
-            self._register_loss_callback()
+        self._callback_was_set(callback)
+
+    def _callback_was_set(self, callback: Callable[..., Any] | None) -> None:
+        """Let a callback that was set while the object is held be called for its present grant."""
+        if callback is not None:
+            self._has_callbacks = True
+            if self._may_have_state:
+                self._subscribe()
 
     @property
     def _may_have_state(self) -> bool:
@@ -80,22 +124,34 @@ class Ownable(SharedObject):
         """Return the latest grant of this process."""
         raise NotImplementedError
 
-    def _register_loss_callback(self) -> None:
-        """Let ``on_lost`` be called if the latest grant is lost."""
-        grant = self._grant()
-        if self._on_lost is not None and grant is not None and grant is not self._loss_callback_grant:
-            self._loss_callback_grant = grant
-            self.client.on_loss(grant.loss, partial(self._lost, self.path, grant))
+    def _subscribe(self, depth: int = 1) -> None:
+        """Let the callbacks be called for the latest grant, until it is released to below ``depth``."""
+        grant = self._grant() if self._has_callbacks else None
+        if grant is not None:
+            self._subscribe_to(grant, depth)
 
-    def _lost(self, path: str, grant: Grant) -> None:
-        """Call ``on_lost`` unless the grant was only cached.
+    def _subscribe_to(self, grant: Grant, depth: int = 1) -> None:
+        owner = self._subscribing_owner(grant)
+        for each in tuple(grant.subscribers):
+            if each.subject is self and each.owner is owner:
+                return
+        grant.subscribers.append(Subscriber(self, depth, owner))
+        # These functions refer to no object, so that it is collectable after its release.
+        if not grant.reports:
+            self.client.on_loss(grant.loss, partial(_report_loss, self.path, grant))
+            self.client.on_loss(grant.revoke_requested, partial(_report_revocation, grant))
+            grant.reports = True
+        elif grant.loss.fired:
+            self.client.call_back(partial(_report_loss, self.path, grant))
+        elif grant.revoke_requested.fired:
+            self.client.call_back(partial(_report_revocation, grant))
 
-        ``path`` is given because ``self.path`` would start a new default client if the grant's was
-        closed.
-        """
-        only_cached = grant.cache is not None and grant.cache.idle
-        if self._on_lost is not None and not only_cached:
-            self._on_lost(LockLostError(path, grant.loss.reason))
+    def _subscribing_owner(self, grant: Grant) -> object:
+        """Return the owner whose release ends the subscription; None if any release does."""
+        return None
+
+    def _revocation_requested(self) -> None:
+        """Handle a request of revocation while this object holds the grant."""
 
     @property
     def held(self) -> bool:

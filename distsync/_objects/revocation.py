@@ -6,7 +6,6 @@ A holder that neither has an ``on_revoke`` callback nor reads ``revoked`` sends 
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from distsync._objects.ownership import Ownable
@@ -90,7 +89,7 @@ class Revocable(Ownable):
 
     def _init_revocation(self, on_revoke: Callable[[Any], Any] | None) -> None:
         self._on_revoke = on_revoke
-        self._watched_for_revocation: Grant | None = None
+        self._has_callbacks = self._has_callbacks or on_revoke is not None
 
     @property
     def on_revoke(self) -> Callable[[Any], Any] | None:
@@ -107,8 +106,7 @@ class Revocable(Ownable):
     @on_revoke.setter
     def on_revoke(self, callback: Callable[[Any], Any] | None) -> None:
         self._on_revoke = callback
-        if callback is not None and self._may_have_state:
-            self._register_loss_callback()
+        self._callback_was_set(callback)
 
     @property
     def revoked(self) -> RevocationFlag:
@@ -118,10 +116,10 @@ class Revocable(Ownable):
         """
         return RevocationFlag(self)
 
-    def _register_loss_callback(self) -> None:
-        super()._register_loss_callback()
+    def _subscribe_to(self, grant: Grant, depth: int = 1) -> None:
+        super()._subscribe_to(grant, depth)
         if self._on_revoke is not None:
-            self._watched_grant()
+            self._watch(grant)
 
     @property
     def _core(self) -> Any:
@@ -131,27 +129,21 @@ class Revocable(Ownable):
     def _watched_grant(self) -> Grant | None:
         """Return the latest grant of this process, and start watching it for revocation."""
         grant = self._grant() if self._may_have_state else None
-        if grant is not None and grant is not self._watched_for_revocation:
-            self._watched_for_revocation = grant
-            self.client.background(self._heed(grant))
-            self.client.on_loss(grant.revoke_requested, partial(self._asked_for, self._core, grant))
+        if grant is not None:
+            self._watch(grant)
         return grant
+
+    def _watch(self, grant: Grant) -> None:
+        if not grant.watched:
+            self.client.background(self._heed(grant))
+            grant.watched = True  # although the background may not have begun
 
     def _heed(self, grant: Grant) -> Coroutine[Any, Any, None]:
         return revocation.watch_revocation(grant)
 
-    def _asked_for(self, core: Any, grant: Grant) -> None:
-        """Call ``on_revoke`` if the grant is still held.
-
-        ``core`` is given because ``self._core`` would start a new default client if the grant's was
-        closed.
-        """
-        if self._on_revoke is not None and self._stands(core, grant):
+    def _revocation_requested(self) -> None:
+        if self._on_revoke is not None:
             self._on_revoke(self)
-
-    def _stands(self, core: Any, grant: Grant) -> bool:
-        """Return whether this process still holds the lock by this grant."""
-        return core.grant is grant
 
     def _is_meant(self, contender: wait_queue.ContenderNode) -> bool:
         """Return whether ``revoke`` asks this contender, if it is a holder."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +16,7 @@ from distsync._protocols.locks.lock import Grant
 from distsync._protocols.semaphores.consumable import SignalCore
 from distsync._protocols.semaphores.foreign_layouts import CuratorSemaphoreCore, KazooSemaphoreCore, PoolSemaphoreCore
 from distsync._protocols.semaphores.leases import SemaphoreCore
-from distsync.errors import ConfigurationError, DistsyncError, LockLostError, MismatchError
+from distsync.errors import ConfigurationError, DistsyncError, LockLostError, MismatchError, NotHeldError
 
 if TYPE_CHECKING:
     from distsync._client.client import Client
@@ -22,6 +24,47 @@ if TYPE_CHECKING:
 AnyCore = SemaphoreCore | SignalCore | PoolSemaphoreCore
 LEASES = (SemaphoreCore, PoolSemaphoreCore)
 POOLS = {"curator": CuratorSemaphoreCore, "kazoo": KazooSemaphoreCore}
+
+
+class OpenBlocks:
+    """Tells the ``with`` blocks that this process has entered from those that it inherited by a fork.
+
+    A forked child also ends the blocks that its parent has entered, and must not release the
+    parent's permits there. In the process that created the object, which inherited no block,
+    nothing is counted.
+    """
+
+    def __init__(self) -> None:
+        self._creator_pid = os.getpid()
+        self._depths: dict[tuple[int, object], int] = {}
+
+    def depth(self, owner: object) -> int:
+        """Return how many open blocks ``owner`` has entered, if this process was forked."""
+        return self._depths.get((os.getpid(), owner), 0)
+
+    def set_depth(self, owner: object, depth: int) -> None:
+        """Set what `depth` returns."""
+        if depth > 0 and os.getpid() != self._creator_pid:
+            self._depths[os.getpid(), owner] = depth
+        else:
+            self._depths.pop((os.getpid(), owner), None)
+
+    def was_entered_here(self, depth: int) -> bool:
+        """Return whether an owner with this `depth` ends a block that this process has entered."""
+        return depth > 0 or os.getpid() == self._creator_pid
+
+
+@dataclass
+class _Attempt:
+    """An acquire, as far as it got, for its undo after an interrupt.
+
+    Attributes:
+        before: The grants before it; None if it has not begun.
+        acquired: Whether it has succeeded.
+    """
+
+    before: tuple[Grant, ...] | None = None
+    acquired: bool = False
 
 
 class Semaphore(Ownable):
@@ -95,6 +138,7 @@ class Semaphore(Ownable):
         self._layout = validate_layout(layout, ("distsync", *POOLS))
         if value == 0 and self._layout in POOLS:
             raise ConfigurationError("value", value, f"a semaphore in {layout}'s layout has at least 1 permit")
+        self._blocks = OpenBlocks()
         super().__init__(name, client, path, on_lost, acl)
 
     def _arguments(self) -> tuple[Any, ...]:
@@ -190,34 +234,50 @@ class Semaphore(Ownable):
         if not blocking and timeout is not None:
             raise ValueError("can't specify timeout for non-blocking acquire")
         seconds = validate_timeout(timeout, blocking=blocking)
-        before: list[tuple[Grant, ...]] = []
-        acquired = False
+        attempt = _Attempt()
         try:
-            core = self._core
-            before.append(tuple(core.grants) if isinstance(core, LEASES) else ())
-            acquired = bool(self._run(self._acquiring(core, blocking), seconds))
-            if acquired:
-                self._register_loss_callback()
-            return acquired
+            return self._acquire(attempt, blocking, seconds)
         except DistsyncError:
             raise
         except BaseException:
-            self._undo(before, acquired)
+            self._undo(attempt)
             raise
 
-    __enter__ = acquire
+    def __enter__(self) -> bool:
+        attempt, depth = _Attempt(), None
+        try:
+            depth = self._blocks.depth(current_owner())
+            self._acquire(attempt, True, None)
+            self._blocks.set_depth(current_owner(), depth + 1)
+            return True
+        except DistsyncError:
+            raise
+        except BaseException:
+            self._undo(attempt)
+            if depth is not None:
+                self._blocks.set_depth(current_owner(), depth)
+            raise
 
-    def _undo(self, before: list[tuple[Grant, ...]], acquired: bool) -> None:
+    def _acquire(self, attempt: _Attempt, blocking: bool, timeout: float | None) -> bool:
+        """Acquire a permit. If interrupted, the caller must undo the attempt."""
+        core = self._core
+        attempt.before = tuple(core.grants) if isinstance(core, LEASES) else ()
+        attempt.acquired = bool(self._run(self._acquiring(core, blocking), timeout))
+        if attempt.acquired:
+            self._subscribe()
+        return attempt.acquired
+
+    def _undo(self, attempt: _Attempt) -> None:
         """Undo an interrupted acquire, which may have succeeded."""
-        if not before:
+        if attempt.before is None:
             return
         core, owner = self._core, current_owner()
         if isinstance(core, SignalCore):
-            if acquired:
+            if attempt.acquired:
                 self.client.background(core.release())
             return
         for grant in tuple(core.grants):
-            if grant.owner is owner and grant not in before[0]:
+            if grant.owner is owner and grant not in attempt.before:
                 self.client.background(self._dropping(core, grant))
 
     def release(self, n: int = 1) -> None:
@@ -295,14 +355,26 @@ class Semaphore(Ownable):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        started = [False]
+        started, depth = [False], None
         try:
-            exit_context(lambda: self._release(1, started), error)
+            depth = self._blocks.depth(current_owner())
+            if self._blocks.was_entered_here(depth):
+                self._blocks.set_depth(current_owner(), depth - 1)
+                exit_context(lambda: self._release(1, started), error)
+            else:
+                exit_context(self._refuse_release, error)
         except DistsyncError:
             raise
         except BaseException:
-            self._release_anyway(1, started)
+            depth = self._blocks.depth(current_owner()) if depth is None else depth
+            if self._blocks.was_entered_here(depth):
+                self._blocks.set_depth(current_owner(), depth - 1)
+                self._release_anyway(1, started)
             raise
+
+    def _refuse_release(self) -> None:
+        """Raise NotHeldError at the end of a block that a parent process has entered."""
+        raise NotHeldError(f"cannot release {self.path}: it was acquired by a parent process")
 
     def __repr__(self) -> str:
         bound = "" if self._bound is None else f"/{self._bound}"

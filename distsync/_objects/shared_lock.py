@@ -281,8 +281,9 @@ class SharedReader(_LockView):
     def _holders_and_waiters(self) -> list[Contender]:
         return parse_contenders(self._read(holders_and_waiters(self.path)))
 
-    def _stands(self, core: Any, grant: Grant) -> bool:
-        return any(share.grant is grant for share in tuple(core.shares))
+    def _subscribing_owner(self, grant: Grant) -> object:
+        share = self._core.share_of(current_owner())
+        return current_owner() if share is not None and share.grant is grant else None
 
     def _is_meant(self, contender: wait_queue.ContenderNode) -> bool:
         return not wait_queue.is_writer(contender)
@@ -323,6 +324,8 @@ class SharedReader(_LockView):
             core, owner = self._core, current_owner()
             before.append(core.reading(owner))
             if core.deepen(owner):
+                if self._has_callbacks:
+                    self._subscribe(core.depth(owner))
                 return True
             is_short_wait = seconds is not None and seconds < QUERY_TIMEOUT_S
             linger = self.linger
@@ -330,7 +333,7 @@ class SharedReader(_LockView):
                 core.acquire(owner, describe(linger), blocking, is_short_wait, linger=linger), seconds
             )
             if acquired:
-                self._register_loss_callback()
+                self._subscribe()
             return acquired
         except DistsyncError:
             raise
@@ -374,12 +377,15 @@ class SharedReader(_LockView):
         before: list[ReadSnapshot] = []
         try:
             before.append(self._core.reading(current_owner()))
-            exit_context(self.release, error)
+            exit_context(self._end_block, error)
         except DistsyncError:
             raise
         except BaseException:
             self._finish_release(before)
             raise
+
+    def _end_block(self) -> None:
+        self.release()
 
     # As in locks.py: an interrupt at any line leaves the recursion level that the completed call would leave.
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import array
 import builtins
+import os
 import uuid
 import weakref
 from collections.abc import Callable, Iterable
@@ -153,11 +154,13 @@ class SyncManager(SharedObject):
 
         Afterwards, the manager creates no objects.
 
+        In a forked child, it deletes nothing, because its parent uses the objects.
+
         Note:
             Costs 1 request for each znode without children, and at least 3 for each other znode.
             Costs no request if the manager has a name.
         """
-        if self._state == "started" and not self._shared:
+        if self._state == "started" and not self._shared and self._creator_pid == os.getpid():
             self.clear()
         self._state = "shutdown"
 
@@ -190,8 +193,7 @@ class SyncManager(SharedObject):
         self.shutdown()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        origin = None if self._explicit_client is None else self._explicit_client.origin
-        return manager, (type(self), self._explicit_path or self.path, origin)
+        return manager, (type(self), self._explicit_path or self.path, self.client.origin)
 
     @classmethod
     def register(cls, typeid: str, *args: Any, **keywords: Any) -> NoReturn:

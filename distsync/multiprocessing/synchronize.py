@@ -142,7 +142,7 @@ class Lock(_locks.Lock):
             multiprocessing_lock.acquire(self._core, current_owner(), describe(), blocking), timeout
         )
         if acquired:
-            self._register_loss_callback()
+            self._subscribe()
         return acquired
 
     def release(self) -> None:
@@ -168,6 +168,10 @@ class Lock(_locks.Lock):
     def _release(self, linger: bool = True) -> None:
         """Release the lock without caching it, because other processes rely on the server's state."""
         self._run(multiprocessing_lock.release(self._core, current_owner()), self.client.settings.session_timeout)
+
+    def _end_block(self) -> None:
+        work = multiprocessing_lock.release(self._core, current_owner(), only_ours=True)
+        self._run(work, self.client.settings.session_timeout)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}(owner={_owner(self)})>"

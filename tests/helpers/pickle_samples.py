@@ -1,7 +1,8 @@
 """One of everything that distsync pickles, and files of such pickles.
 
-``PYTHONPATH=tests python -m helpers.pickle_samples FILE`` writes the pickles of this version. A file that is checked in
-is never written again: each later version has to read it.
+``PYTHONPATH=tests python -m helpers.pickle_samples FILE HOSTS`` writes the pickles of this version, which lead to
+HOSTS: a pickle that leads to the embedded server loads on this machine only. A file that is checked in is never written
+again: each later version has to read it.
 """
 
 from __future__ import annotations
@@ -96,7 +97,7 @@ def read(file: Path) -> dict[str, bytes]:
 
 
 if __name__ == "__main__":
-    with distsync.connect():
+    with distsync.connect(sys.argv[2]):
         written = {name: pickle.dumps(value, PROTOCOL) for name, value in samples().items()}
     lines = {name: base64.b64encode(data).decode() for name, data in written.items()}
     Path(sys.argv[1]).write_text(json.dumps(lines, indent=0) + "\n")

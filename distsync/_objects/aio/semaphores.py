@@ -135,14 +135,21 @@ class Semaphore(AsyncOwnable):
         return bool(self._run_blocking(self._sync._core.value()) <= 0)
 
     async def __aenter__(self) -> None:
+        blocks, me = self._sync._blocks, mine()
+        depth = blocks.depth(me)
         await self.acquire()
+        blocks.set_depth(me, depth + 1)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        twin, client = self._sync, self.client
+        twin, client, me = self._sync, self.client, mine()
+        depth = twin._blocks.depth(me)
         try:
-            await self._await(twin._core.release(1, twin._bound, [False], mine()), client.settings.session_timeout)
+            if not twin._blocks.was_entered_here(depth):
+                twin._refuse_release()
+            twin._blocks.set_depth(me, depth - 1)
+            await self._await(twin._core.release(1, twin._bound, [False], me), client.settings.session_timeout)
         except (LockLostError, NotHeldError) as lost:
             raise_or_note(lost, error)
 

@@ -65,6 +65,16 @@ class ReadGrant:
     downgrading: bool = False
     released: bool = False
 
+    def leave(self, owner: object) -> None:
+        """Remove a reader, and what is subscribed for it."""
+        self.owners.pop(owner, None)
+        self.grant.unsubscribe(owner=owner)
+
+    def reduce(self, owner: object, depth: int) -> None:
+        """Set the recursion level of a reader to a smaller one."""
+        self.owners[owner] = depth
+        self.grant.unsubscribe(depth, owner)
+
 
 async def into_reader(share: ReadGrant, name_suffix: str) -> None:
     """Replace the znode of a writer by one of a reader.

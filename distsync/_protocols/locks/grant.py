@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 from distsync._protocols import wait_queue
 from distsync._protocols.steps import Hold, Loss, Signal
@@ -35,6 +36,26 @@ class CacheState:
 
 
 @dataclass(eq=False)
+class Subscriber:
+    """An object with callbacks, from its acquire of a grant to its release.
+
+    Attributes:
+        subject: The object.
+        depth: Recursion level of its acquire.
+        owner: The reader that acquired a shared grant; None if the grant has a single holder, or
+            if the object is called until the last reader releases it.
+        loss_reported: Whether its callback for a loss was called.
+        revocation_reported: Whether its callback for a revocation was called.
+    """
+
+    subject: Any
+    depth: int = 1
+    owner: object = None
+    loss_reported: bool = False
+    revocation_reported: bool = False
+
+
+@dataclass(eq=False)
 class Grant:
     """A lock or permit that this process holds or caches.
 
@@ -49,6 +70,8 @@ class Grant:
             ``entry`` is updated. Otherwise None.
         handed_over: Whether a thread of this process handed it to another one.
         ended: Whether its holder has begun to delete the znode.
+        subscribers: Objects that hold by it and have callbacks.
+        reports: Whether ``loss`` and ``revoke_requested`` are reported to the subscribers.
     """
 
     entry: wait_queue.QueueEntry
@@ -60,6 +83,8 @@ class Grant:
     downgrading: Signal | None = None
     handed_over: bool = False
     ended: bool = False
+    subscribers: list[Subscriber] = field(default_factory=list)
+    reports: bool = False
 
     @property
     def token(self) -> int:
@@ -71,8 +96,23 @@ class Grant:
         cache = self.cache
         return cache is not None and not (cache.contended or self.revoke_requested.fired or self.loss.fired)
 
+    def unsubscribe(self, depth: int = 0, owner: object = None) -> None:
+        """Remove the subscribers of ``owner`` whose acquire was above ``depth``.
+
+        A loss that has happened is still reported to them.
+        """
+        for each in tuple(self.subscribers):
+            if each.depth > depth and each.owner is owner and not self.loss.fired:
+                self.subscribers.remove(each)
+
+    def unsubscribe_all(self) -> None:
+        """Remove all subscribers. A loss that has happened is still reported to them."""
+        if self.subscribers and not self.loss.fired:
+            self.subscribers.clear()
+
     def end(self) -> None:
         """Record that the znode is about to be deleted."""
+        self.unsubscribe_all()
         self.ended = True
         if self.cache is not None:
             self.cache.contended, self.cache.idle = True, False

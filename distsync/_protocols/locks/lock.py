@@ -261,6 +261,8 @@ class LockCore:
             if self.barged >= MAX_BARGING:
                 return self._hand_to_local_waiter()
             self.barged += 1
+        if grant.subscribers:
+            grant.subscribers.clear()
         self.cached, cache.idle = grant, True
         self.grant, self.owner, self.depth = None, None, 0
         if self.local_waiters:
@@ -395,6 +397,7 @@ class LockCore:
         if not self.grant.may_be_cached:  # another process may be waiting
             self.local_handovers += 1
         self.barged = 0
+        self.grant.unsubscribe_all()
         waiter.grant = self.grant
         self.grant.handed_over = True
         self.owner = waiter.owner
@@ -458,8 +461,9 @@ class LockCore:
         if grant is None or not (self.owner is owner or self.owner is temporary_owner):
             return self.force_release(None, owner)
         if grant is mine:
-            self.depth = before.depth
+            self.reduce_depth(before.depth)
             return self.force_release(None, owner)
+        grant.unsubscribe_all()
         self.owner = temporary_owner
         return self.force_release(grant, temporary_owner)
 
@@ -481,7 +485,7 @@ class LockCore:
             ]
             return self.force_release(None, caller)
         if self.grant is before.grant is not None and self.owner is owner:
-            self.depth = before.depth - 1
+            self.reduce_depth(before.depth - 1)
             if before.depth <= 1:
                 self.owner = owner = object()  # so that the former holder cannot mistake itself for the holder
         elif self.grant is before.grant:  # handed to another thread, which deletes the znode
@@ -489,6 +493,12 @@ class LockCore:
         else:
             owner = object()  # already released: a later holder, even the same thread, keeps the lock
         return self.force_release(before.grant if before.depth <= 1 else None, owner)
+
+    def reduce_depth(self, depth: int) -> None:
+        """Set the recursion level of the held lock to a smaller one."""
+        if self.grant is not None and self.grant.subscribers:
+            self.grant.unsubscribe(depth)
+        self.depth = depth
 
     @property
     def snapshot(self) -> LockSnapshot:

@@ -64,8 +64,8 @@ async def _check_still_held(grant: Grant) -> None:
             await StopHolding(grant.loss)
 
 
-async def release(core: LockCore, owner: object) -> None:
-    """Release the lock, whichever process holds it.
+async def release(core: LockCore, owner: object, *, only_ours: bool = False) -> None:
+    """Release the lock, whichever process holds it; with ``only_ours``, only if this process does.
 
     Raises ReleasedTooOftenError if no process holds it, or if another process has already released
     what this process held. Raises LockLostError if this process had lost it.
@@ -81,6 +81,8 @@ async def release(core: LockCore, owner: object) -> None:
             raise
         raise ReleasedTooOftenError(core.path) from None
     except NotHeldError:
+        if only_ours:
+            raise ReleasedTooOftenError(core.path) from None
         await _release_elsewhere(core.path)
 
 

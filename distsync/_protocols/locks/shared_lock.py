@@ -301,7 +301,7 @@ class SharedCore:
         """
         share = self._claim(owner)
         if share.owners[owner] > 1:
-            share.owners[owner] -= 1
+            share.reduce(owner, share.owners[owner] - 1)
             return
         try:
             session_alive = await SessionAlive(share.grant.entry.session_id)
@@ -339,7 +339,7 @@ class SharedCore:
         """Release ``share`` after a call of ``owner`` was interrupted at an unknown point."""
         if self.unreported_losses.get(owner) is share.grant:
             del self.unreported_losses[owner]
-        share.owners.pop(owner, None)
+        share.leave(owner)
         if not share.owners:
             share.released = True
             self.shares = [each for each in self.shares if each is not share]
@@ -356,7 +356,7 @@ class SharedCore:
             del self.unreported_losses[owner]
         if owner in share.owners:
             share.owners[stranger] = 1
-            share.owners.pop(owner, None)
+            share.leave(owner)
         return self.force_release(share, stranger)
 
     def undo_acquire(
@@ -374,10 +374,10 @@ class SharedCore:
         if share is None:
             return None
         if before.depth > 0:
-            share.owners[owner] = min(before.depth, share.owners[owner])
+            share.reduce(owner, min(before.depth, share.owners[owner]))
             return None
         share.owners[temporary_owner] = 1
-        share.owners.pop(owner, None)
+        share.leave(owner)
         return self.force_release(share, temporary_owner)
 
     def _release_to_cache(self, share: ReadGrant, owner: object) -> bool:
@@ -390,7 +390,8 @@ class SharedCore:
             return False
         if self.cached is not None or self._is_writer_waiting:
             return False
-        share.owners.pop(owner, None)
+        share.leave(owner)
+        share.grant.unsubscribe_all()
         self.shares.remove(share)
         self.cached, cache.idle = share, True
         if cache.wakeup is not None:
@@ -427,7 +428,7 @@ class SharedCore:
 
     def _remove_reader(self, share: ReadGrant, owner: object) -> bool:
         """Release the lock for ``owner``. Return whether it was the last reader."""
-        share.owners.pop(owner, None)
+        share.leave(owner)
         if share.owners or share.released:
             return False
         share.released = True

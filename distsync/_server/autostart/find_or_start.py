@@ -18,6 +18,7 @@ from __future__ import annotations
 import json
 import os
 import site
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -49,6 +50,11 @@ IDLE_EXIT = "DISTSYNC_IDLE_EXIT"
 IDLE_EXIT_S = 600.0
 LOG_BYTES = 1 << 20
 """Size of the log above which it is rotated. One old log is kept."""
+
+
+def identity() -> str:
+    """Return the user, host and folder of the user's server, which tell it from all other servers."""
+    return f"{os.getuid()}@{socket.gethostname()}:{state_folder(create=False)}"
 
 
 def find(create_folders: bool = True) -> ServerAddress | None:

@@ -19,7 +19,7 @@ import distsync.multiprocessing
 from distsync._client import default_client as default
 from distsync._client.client import Client
 from distsync.multiprocessing import process
-from helpers.timing import eventually
+from helpers.timing import PATIENCE, eventually
 from helpers.worker_processes import Credentials, Running, credentials, waiting_calls
 
 OURS = os.path.dirname(distsync.__file__)
@@ -487,3 +487,20 @@ def held_after_standing_still(lock: Any, holds: Path, seconds: float) -> bool:
     while now - last < seconds:
         last, now = now, time.monotonic()
     return bool(lock.held)
+
+
+def seen(lock: Any, queue: Any) -> tuple[bool, Any, str, str]:
+    """Return whether the lock is held, the next item of the queue, and both paths."""
+    return lock.locked(), queue.get(timeout=PATIENCE), lock.path, queue.path
+
+
+def place(obj: Any) -> tuple[Any, Any]:
+    """Return the path of an object, and the place of its client."""
+    for part in ("_sync", "_raw", "_cell"):
+        obj = getattr(obj, part, obj)
+    return obj.path, obj.client.origin
+
+
+def locked_item(items: Any, key: str) -> bool:
+    """Return whether the lock in a dict is held."""
+    return bool(items[key].locked())
