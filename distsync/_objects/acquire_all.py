@@ -16,6 +16,7 @@ from distsync._objects.base import exit_context
 from distsync._objects.locks import LockBase
 from distsync._objects.shared_lock import SharedReader
 from distsync._objects.validation import validate_timeout
+from distsync._signal_handlers import is_from_handler
 from distsync.errors import DeadlineError, DistsyncError, UsageError
 
 Acquirable = LockBase | SharedReader
@@ -75,10 +76,9 @@ class HeldLocks:
         try:
             before += [[lock._snapshot()] for lock in self._locks]
             _release(self._locks)
-        except DistsyncError:
-            raise
-        except BaseException:
-            self._finish_release(before)
+        except BaseException as error:
+            if not isinstance(error, DistsyncError) or is_from_handler(error):
+                self._finish_release(before)
             raise
 
     def _finish_release(self, before: list[Any]) -> None:
@@ -96,10 +96,9 @@ class HeldLocks:
         try:
             before += [[lock._snapshot()] for lock in self._locks]
             exit_context(self.release, error)
-        except DistsyncError:
-            raise
-        except BaseException:
-            self._finish_release(before)
+        except BaseException as failure:
+            if not isinstance(failure, DistsyncError) or is_from_handler(failure):
+                self._finish_release(before)
             raise
 
     def __repr__(self) -> str:

@@ -15,6 +15,7 @@ from distsync._objects.validation import validate_layout, validate_timeout
 from distsync._protocols import wait_queue
 from distsync._protocols.locks.cache_revocation import QUERY_TIMEOUT_S, holders_and_waiters
 from distsync._protocols.locks.lock import Grant, LockCore, LockSnapshot
+from distsync._signal_handlers import is_from_handler, raise_if_from_handler
 from distsync.errors import ConfigurationError, DistsyncError, LockLostError, MismatchError, NotHeldError
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ def validate_linger(linger: Any) -> float:
     try:
         return linger_seconds(linger)
     except ValueError as error:
+        raise_if_from_handler(error)
         raise ConfigurationError("linger", linger, str(error)) from None
 
 
@@ -142,10 +144,9 @@ class LockBase(Revocable):
                 return
             before.append(self._core.snapshot)
             exit_context(self.release, error)
-        except DistsyncError:
-            raise
-        except BaseException:
-            self._finish_release(before)
+        except BaseException as failure:
+            if not isinstance(failure, DistsyncError) or is_from_handler(failure):
+                self._finish_release(before)
             raise
 
     # KeyboardInterrupt can be raised at any line of acquire() and release(), even after the
@@ -199,12 +200,11 @@ class LockDelegate:
             if isinstance(lock, LockBase):
                 before.append(lock._snapshot())
             return lock.__exit__(*details)
-        except DistsyncError:
-            raise
-        except BaseException:  # perhaps interrupted before the lock's own __exit__ began
-            lock = self._underlying_lock()
-            if isinstance(lock, LockBase):
-                lock._finish_release(before)
+        except BaseException as error:  # perhaps interrupted before the lock's own __exit__ began
+            if not isinstance(error, DistsyncError) or is_from_handler(error):
+                lock = self._underlying_lock()
+                if isinstance(lock, LockBase):
+                    lock._finish_release(before)
             raise
 
 
@@ -307,10 +307,9 @@ class Lock(LockBase):
             seconds = validate_timeout(timeout, "lock", blocking)
             before.append(self._core.snapshot)
             return self._acquire(seconds, blocking)
-        except DistsyncError:
-            raise
-        except BaseException:
-            self._undo(before)
+        except BaseException as error:
+            if not isinstance(error, DistsyncError) or is_from_handler(error):
+                self._undo(before)
             raise
 
     __enter__ = acquire
@@ -338,10 +337,9 @@ class Lock(LockBase):
                 return
             before.append(self._core.snapshot)
             self._release()
-        except DistsyncError:
-            raise
-        except BaseException:
-            self._finish_release(before)
+        except BaseException as error:
+            if not isinstance(error, DistsyncError) or is_from_handler(error):
+                self._finish_release(before)
             raise
 
     def locked(self) -> bool:
@@ -447,10 +445,9 @@ class RLock(LockBase):
                 core.depth += 1
                 return True
             return self._acquire(seconds, blocking)
-        except DistsyncError:
-            raise
-        except BaseException:
-            self._undo(before)
+        except BaseException as error:
+            if not isinstance(error, DistsyncError) or is_from_handler(error):
+                self._undo(before)
             raise
 
     __enter__ = acquire
@@ -478,10 +475,9 @@ class RLock(LockBase):
                 core.depth -= 1
             else:
                 self._release_all()
-        except DistsyncError:
-            raise
-        except BaseException:
-            self._finish_release(before)
+        except BaseException as error:
+            if not isinstance(error, DistsyncError) or is_from_handler(error):
+                self._finish_release(before)
             raise
 
     def _finish_release(self, before: list[LockSnapshot]) -> None:
@@ -496,10 +492,9 @@ class RLock(LockBase):
             if not self._is_owned() and not core.has_lost(current_owner()):
                 raise NotHeldError("cannot release un-acquired lock")
             self._release(linger)
-        except DistsyncError:
-            raise
-        except BaseException:
-            self._finish_release(before)
+        except BaseException as error:
+            if not isinstance(error, DistsyncError) or is_from_handler(error):
+                self._finish_release(before)
             raise
 
     def _is_owned(self) -> bool:

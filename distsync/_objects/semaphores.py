@@ -14,6 +14,7 @@ from distsync._protocols.locks.lock import Grant
 from distsync._protocols.semaphores.consumable import SignalCore
 from distsync._protocols.semaphores.foreign_layouts import CuratorSemaphoreCore, KazooSemaphoreCore, PoolSemaphoreCore
 from distsync._protocols.semaphores.leases import SemaphoreCore
+from distsync._signal_handlers import is_from_handler
 from distsync.errors import ConfigurationError, DistsyncError, LockLostError, MismatchError
 
 if TYPE_CHECKING:
@@ -199,10 +200,9 @@ class Semaphore(Ownable):
             if acquired:
                 self._register_loss_callback()
             return acquired
-        except DistsyncError:
-            raise
-        except BaseException:
-            self._undo(before, acquired)
+        except BaseException as error:
+            if not isinstance(error, DistsyncError) or is_from_handler(error):
+                self._undo(before, acquired)
             raise
 
     __enter__ = acquire
@@ -256,10 +256,9 @@ class Semaphore(Ownable):
             core = self._core
             mine = isinstance(core, LEASES) and len(core.grants) >= n
             self._run(self._releasing(core, n, started), self.client.settings.session_timeout if mine else None)
-        except DistsyncError:
-            raise
-        except BaseException:
-            self._release_anyway(n, started)
+        except BaseException as error:
+            if not isinstance(error, DistsyncError) or is_from_handler(error):
+                self._release_anyway(n, started)
             raise
 
     def _release_anyway(self, n: int, started: list[bool]) -> None:
@@ -298,10 +297,9 @@ class Semaphore(Ownable):
         started = [False]
         try:
             exit_context(lambda: self._release(1, started), error)
-        except DistsyncError:
-            raise
-        except BaseException:
-            self._release_anyway(1, started)
+        except BaseException as failure:
+            if not isinstance(failure, DistsyncError) or is_from_handler(failure):
+                self._release_anyway(1, started)
             raise
 
     def __repr__(self) -> str:

@@ -19,6 +19,7 @@ from distsync._protocols.locks import revocation
 from distsync._protocols.locks.cache_revocation import QUERY_TIMEOUT_S, holders_and_waiters
 from distsync._protocols.locks.lock import Grant
 from distsync._protocols.locks.shared_lock import NodeNames, ReadSnapshot, SharedCore, WriterCore
+from distsync._signal_handlers import is_from_handler
 from distsync.errors import DistsyncError, LockLostError, MismatchError
 
 if TYPE_CHECKING:
@@ -332,11 +333,10 @@ class SharedReader(_LockView):
             if acquired:
                 self._register_loss_callback()
             return acquired
-        except DistsyncError:
-            raise
-        except BaseException:
-            if before:
-                self._restore(before[0], object())
+        except BaseException as error:
+            if not isinstance(error, DistsyncError) or is_from_handler(error):
+                if before:
+                    self._restore(before[0], object())
             raise
 
     __enter__ = acquire
@@ -362,10 +362,9 @@ class SharedReader(_LockView):
             core, owner = self._core, current_owner()
             before.append(core.reading(owner))
             self._run(core.release(owner, self.linger > 0), self.client.settings.session_timeout)
-        except DistsyncError:
-            raise
-        except BaseException:
-            self._finish_release(before)
+        except BaseException as error:
+            if not isinstance(error, DistsyncError) or is_from_handler(error):
+                self._finish_release(before)
             raise
 
     def __exit__(
@@ -375,10 +374,9 @@ class SharedReader(_LockView):
         try:
             before.append(self._core.reading(current_owner()))
             exit_context(self.release, error)
-        except DistsyncError:
-            raise
-        except BaseException:
-            self._finish_release(before)
+        except BaseException as failure:
+            if not isinstance(failure, DistsyncError) or is_from_handler(failure):
+                self._finish_release(before)
             raise
 
     # As in locks.py: an interrupt at any line leaves the recursion level that the completed call would leave.

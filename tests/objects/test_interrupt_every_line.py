@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import signal
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -238,20 +240,24 @@ def test_interrupted_exit_of_a_block_leaves_no_ephemeral_znode(begin: Any, clien
     assert which > 30
 
 
+@pytest.mark.parametrize("error", [KeyboardInterrupt, TimeoutError])
 @pytest.mark.parametrize("make", [Group, partial(Partitioner, ["a", "b"])], ids=["Group", "Partitioner"])
 def test_interrupt_right_after_a_join_leaves_no_member(
-    make: Any, client: Client, observer: Observer, monkeypatch: pytest.MonkeyPatch
+    make: Any, error: type[BaseException], client: Client, observer: Observer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ours, real = make(name="x"), SharedObject._run
 
     def run_and_interrupt(named: SharedObject, *args: Any) -> Any:
         real(named, *args)
         assert ephemerals(observer, ours.path)
-        raise KeyboardInterrupt
+        handler(signal.SIGINT, sys._getframe())
+
+    def handler(number: int, frame: FrameType) -> None:
+        raise error("of a signal handler")
 
     with monkeypatch.context() as patched:
         patched.setattr(SharedObject, "_run", run_and_interrupt)
-        with pytest.raises(KeyboardInterrupt):
+        with pytest.raises(error, match="of a signal handler"):
             ours.join()
     eventually(lambda: not ephemerals(observer, ours.path), "a member is left")
 

@@ -45,6 +45,7 @@ from distsync._protocols.steps import (
     Sync,
     Watch,
 )
+from distsync._signal_handlers import raise_if_from_handler
 from distsync.errors import (
     BadVersionError,
     CorruptNodeError,
@@ -64,7 +65,8 @@ def parse_permits(path: str, data: bytes) -> tuple[int, int]:
     try:
         fields = json.loads(data)
         return int(fields["initial"]), int(fields["extra"])
-    except DECODE_ERRORS:
+    except DECODE_ERRORS as error:
+        raise_if_from_handler(error)
         raise CorruptNodeError(path, data) from None
 
 

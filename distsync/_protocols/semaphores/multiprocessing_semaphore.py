@@ -34,6 +34,7 @@ from distsync._protocols.steps import (
     StopHolding,
     Sync,
 )
+from distsync._signal_handlers import is_interrupt
 from distsync.errors import (
     BadVersionError,
     DeadlineError,
@@ -172,11 +173,10 @@ async def _cancel(core: SemaphoreCore, entry: wait_queue.QueueEntry, max_permits
     except DeadlineError:
         await Background(_cancel_wait(core, entry, max_permits))
         return True
-    except Exception:
-        raise
-    except BaseException:
-        if not in_flight:
-            await Background(_cancel_wait(core, entry, max_permits))
+    except BaseException as error:
+        if is_interrupt(error):
+            if not in_flight:
+                await Background(_cancel_wait(core, entry, max_permits))
         raise
     if exceeds_max:
         raise OverReleaseError("Semaphore released too many times")
@@ -210,11 +210,10 @@ async def release_permits(
                     pass
             except LockLostError as error:
                 lost = lost or error
-    except Exception:
-        raise
-    except BaseException:
-        if remaining:
-            await Background(_release_rest(core, remaining, max_permits, owner))
+    except BaseException as error:
+        if is_interrupt(error):
+            if remaining:
+                await Background(_release_rest(core, remaining, max_permits, owner))
         raise
     if lost is not None:
         raise lost
@@ -302,11 +301,9 @@ async def _release_permit_elsewhere(core: SemaphoreCore, max_permits: int | None
                 return
     except DeadlineError:
         await Background(_release_another(core, max_permits))
-    except Exception:
-        is_reported = True
-        raise
-    except BaseException:
-        if not in_flight:
+    except BaseException as error:
+        is_reported = not is_interrupt(error)
+        if not (is_reported or in_flight):
             await Background(_release_another(core, max_permits))
         raise
 
