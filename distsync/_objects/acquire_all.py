@@ -16,12 +16,13 @@ from distsync._objects.base import exit_context
 from distsync._objects.locks import LockBase
 from distsync._objects.shared_lock import SharedReader
 from distsync._objects.validation import validate_timeout
+from distsync._protocols.locks.grant import TemporaryOwner
 from distsync._signal_handlers import is_from_handler
 from distsync.errors import DeadlineError, DistsyncError, UsageError
 
 Acquirable = LockBase | SharedReader
 #: A lock, its snapshot before the acquire, and the temporary owner while that is restored.
-_Started = tuple[Acquirable, Any, object]
+_Started = tuple[Acquirable, Any, TemporaryOwner]
 
 
 class HeldLocks:
@@ -153,7 +154,7 @@ def acquire_all(*locks: Acquirable, timeout: float | None = None) -> HeldLocks:
     started: list[_Started] = []
     try:
         for lock in ordered:
-            started.append((lock, lock._snapshot(), object()))
+            started.append((lock, lock._snapshot(), TemporaryOwner()))
             if not lock.acquire(timeout=_left(deadline)):
                 raise DeadlineError(f"{lock.path}, one of {len(ordered)} locks")
         _check(ordered)

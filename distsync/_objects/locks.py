@@ -14,6 +14,7 @@ from distsync._objects.revocation import Revocable
 from distsync._objects.validation import validate_layout, validate_timeout
 from distsync._protocols import wait_queue
 from distsync._protocols.locks.cache_revocation import QUERY_TIMEOUT_S, holders_and_waiters
+from distsync._protocols.locks.grant import TemporaryOwner
 from distsync._protocols.locks.lock import Grant, LockCore, LockSnapshot
 from distsync._signal_handlers import is_from_handler, raise_if_from_handler
 from distsync.errors import ConfigurationError, DistsyncError, LockLostError, MismatchError, NotHeldError
@@ -87,7 +88,7 @@ class LockBase(Revocable):
         return core
 
     def _grant(self) -> Grant | None:
-        return self._core.grant
+        return self._core.held_grant
 
     def _acquire(self, timeout: float | None, blocking: bool) -> bool:
         core, linger = self._core, self.linger
@@ -102,8 +103,8 @@ class LockBase(Revocable):
 
     def _still_valid(self) -> Callable[[], bool]:
         core = self._core
-        grant, acquire_count = core.grant, core.acquire_count
-        return lambda: core.grant is grant and core.acquire_count == acquire_count
+        grant, acquire_count = core.held_grant, core.acquire_count
+        return lambda: core.held_grant is grant and core.acquire_count == acquire_count
 
     def _holders_and_waiters(self) -> list[Contender]:
         """Return holder and waiters, without a process that merely caches the lock."""
@@ -163,13 +164,13 @@ class LockBase(Revocable):
     def _undo(self, before: list[LockSnapshot]) -> None:
         """Undo an interrupted acquire. Idempotent."""
         if before:
-            self.client.background(self._core.undo_acquire(current_owner(), LockSnapshot(*before[0]), object()))
+            self.client.background(self._core.undo_acquire(current_owner(), LockSnapshot(*before[0]), TemporaryOwner()))
 
     def _snapshot(self) -> LockSnapshot:
         """Return a snapshot for `_restore`."""
         return self._core.snapshot
 
-    def _restore(self, before: LockSnapshot, temporary_owner: object) -> None:
+    def _restore(self, before: LockSnapshot, temporary_owner: TemporaryOwner) -> None:
         """Undo acquires made since ``before``, and forget their unreported losses. Idempotent."""
         self.client.background(self._core.undo_acquire(current_owner(), before, temporary_owner))
 
@@ -180,7 +181,8 @@ class LockBase(Revocable):
         """
         if not self._may_have_state:
             return "unlocked", 0
-        return ("unlocked" if self._core.grant is None else "locked"), self._core.depth
+        core = self._core
+        return ("unlocked", 0) if core.held_grant is None else ("locked", core.depth)
 
 
 class LockDelegate:

@@ -10,7 +10,7 @@ from distsync._client.contender_info import Contender, describe
 from distsync._objects.base import current_owner, exit_context, parse_contenders
 from distsync._objects.ownership import Ownable, repr_state
 from distsync._objects.validation import validate_layout, validate_timeout
-from distsync._protocols.locks.lock import Grant
+from distsync._protocols.locks.grant import Grant, TemporaryOwner, of_owner
 from distsync._protocols.semaphores.consumable import SignalCore
 from distsync._protocols.semaphores.foreign_layouts import CuratorSemaphoreCore, KazooSemaphoreCore, PoolSemaphoreCore
 from distsync._protocols.semaphores.leases import SemaphoreCore
@@ -129,8 +129,9 @@ class Semaphore(Ownable):
         """Return the latest grant of this thread, or of this process if this thread has none."""
         core, owner = self._core, current_owner()
         grants = tuple(core.grants) if isinstance(core, LEASES) else ()
-        mine = [grant for grant in grants if grant.owner is owner] or grants
-        return mine[-1] if mine else None
+        mine = [grant for grant in grants if grant.owner is owner]
+        held = mine or [grant for grant in grants if not isinstance(grant.owner, TemporaryOwner)]
+        return held[-1] if held else None
 
     def _capacity(self) -> int:
         core = self._core
@@ -218,7 +219,12 @@ class Semaphore(Ownable):
             return
         for grant in tuple(core.grants):
             if grant.owner is owner and grant not in before[0]:
-                self.client.background(self._dropping(core, grant))
+                self._drop(core, grant)
+
+    def _drop(self, core: AnyCore, grant: Grant) -> None:
+        """Release the permit of an interrupted call in the background. From now on nobody holds it."""
+        self.client.background(self._dropping(core, grant))
+        grant.owner = TemporaryOwner()
 
     def release(self, n: int = 1) -> None:
         """Release permits: first those of this thread, then of this process, then new ones.
@@ -248,31 +254,37 @@ class Semaphore(Ownable):
         """
         if n < 1:
             raise ValueError("n must be one or more")
-        self._release(n, [False])
-
-    def _release(self, n: int, started: list[bool]) -> None:
-        """Release ``n`` permits. Once ``started[0]`` is set, an interrupt cannot stop it."""
+        started = [False]
         try:
-            core = self._core
-            mine = isinstance(core, LEASES) and len(core.grants) >= n
-            self._run(self._releasing(core, n, started), self.client.settings.session_timeout if mine else None)
+            self._release(n, started)
         except BaseException as error:
             if not isinstance(error, DistsyncError) or is_from_handler(error):
                 self._release_anyway(n, started)
             raise
 
+    def _release(self, n: int, started: list[bool]) -> None:
+        """Release ``n`` permits. Once ``started[0]`` is set, an interrupt cannot stop it."""
+        core = self._core
+        mine = isinstance(core, LEASES) and len(core.grants) >= n
+        self._run(self._releasing(core, n, started), self.client.settings.session_timeout if mine else None)
+
     def _release_anyway(self, n: int, started: list[bool]) -> None:
         """Complete an interrupted release whose protocol had not started."""
         if not started[0]:
             started[0] = True
-            self.client.background(self._releasing(self._core, n, started))
+            core, owner = self._core, current_owner()
+            for grant in of_owner(core.grants, owner, n) if isinstance(core, LEASES) else ():
+                self._drop(core, grant)
+                n -= 1
+            if n:
+                self.client.background(self._releasing(core, n, started))
 
     def _acquiring(self, core: AnyCore, blocking: bool) -> Coroutine[Any, Any, Any]:
         """Return the protocol of an acquire."""
         return core.acquire(describe(), blocking, current_owner(), self._bound)
 
     def _dropping(self, core: AnyCore, grant: Grant) -> Coroutine[Any, Any, None]:
-        """Return the protocol that releases the permit of an interrupted acquire."""
+        """Return the protocol that releases the permit of an interrupted call."""
         assert isinstance(core, LEASES)
         return core.force_release(grant)
 

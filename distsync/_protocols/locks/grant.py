@@ -34,6 +34,13 @@ class CacheState:
         self.contended = True
 
 
+class TemporaryOwner:
+    """Owner of what an interrupted call had acquired or was releasing, until its clean-up releases it.
+
+    Nobody holds it until then.
+    """
+
+
 @dataclass(eq=False)
 class Grant:
     """A lock or permit that this process holds or caches.
@@ -87,5 +94,6 @@ async def hold(entry: wait_queue.QueueEntry, owner: object = None) -> Grant:
 
 
 def of_owner(grants: Iterable[Grant], owner: object, count: int) -> list[Grant]:
-    """Return at most ``count`` of the grants, those of ``owner`` first."""
-    return sorted(grants, key=lambda grant: grant.owner is not owner)[:count]
+    """Return at most ``count`` of the grants that are held, those of ``owner`` first."""
+    held = (grant for grant in grants if not isinstance(grant.owner, TemporaryOwner))
+    return sorted(held, key=lambda grant: grant.owner is not owner)[:count]

@@ -17,7 +17,7 @@ from collections.abc import Awaitable
 from typing import Any
 
 from distsync._protocols import wait_queue
-from distsync._protocols.locks.grant import Grant, hold, of_owner
+from distsync._protocols.locks.grant import Grant, TemporaryOwner, hold, of_owner
 from distsync._protocols.receipts import Receipts
 from distsync._protocols.retries import (
     DECODE_ERRORS,
@@ -228,6 +228,7 @@ class SemaphoreCore:
             raise
         except BaseException:
             for grant in mine or of_owner(self.grants, owner, count):
+                grant.owner = TemporaryOwner()
                 await Background(self.force_release(grant))
             raise
         if lost:

@@ -16,7 +16,7 @@ from contextlib import suppress
 from functools import partial
 
 from distsync._protocols import wait_queue
-from distsync._protocols.locks.lock import Grant
+from distsync._protocols.locks.grant import Grant, of_owner
 from distsync._protocols.retries import read_all
 from distsync._protocols.semaphores.leases import SemaphoreCore
 from distsync._protocols.steps import (
@@ -228,10 +228,11 @@ async def _release_rest(core: SemaphoreCore, count: int, max_permits: int | None
 async def _release_one(core: SemaphoreCore, max_permits: int | None, owner: object) -> bool:
     """Release a permit. Return False if it was one that another process had already released."""
     _forget_released_elsewhere(core)
-    if not core.grants:
+    chosen = of_owner(core.grants, owner, 1)
+    if not chosen:
         await _release_permit_elsewhere(core, max_permits)
         return True
-    grant = min(core.grants, key=lambda grant: grant.owner is not owner)
+    grant = chosen[0]
     core.grants.remove(grant)
     try:
         await StopHolding(grant.loss)
