@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import CodeType, FrameType, TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 #: Packages whose code runs in a call.
 OWN_PACKAGES = ("distsync", "kazoo")
@@ -71,3 +71,45 @@ def _codes_of(handler: Any) -> Iterator[CodeType]:
         code = getattr(function, "__code__", None)
         if isinstance(code, CodeType):
             yield code
+
+
+FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
+
+
+def interruptible_at_entry(function: FunctionT) -> FunctionT:
+    """Let the ``try`` statement that ``function`` begins with cover the first instruction too.
+
+    A signal handler can run there, before the ``try``, so that no ``except`` block would run. Local
+    variables may be unbound in that block. Python 3.10 runs no handler between the first
+    instruction and such a ``try``. Later versions have a table of what each ``try`` covers, whose
+    first entry is extended to the beginning.
+    """
+    code = function.__code__
+    table: bytes = getattr(code, "co_exceptiontable", b"")
+    if table:
+        start, at = _read_varint(table, 0)
+        length, at = _read_varint(table, at)
+        function.__code__ = code.replace(co_exceptiontable=b"\x80" + _varint(start + length) + table[at:])  # type: ignore[call-arg]
+    return function
+
+
+# The entries of the table are numbers: start, length, and more. Six bits make a byte, the highest
+# first; 0x40 marks all bytes of a number but the last one, and 0x80 the first byte of an entry.
+
+
+def _read_varint(table: bytes, at: int) -> tuple[int, int]:
+    """Return the number at an index, and the index of the next one."""
+    number = 0
+    while True:
+        number = number << 6 | table[at] & 0x3F
+        at += 1
+        if not table[at - 1] & 0x40:
+            return number, at
+
+
+def _varint(number: int) -> bytes:
+    """Return a number in the format of the table."""
+    parts = [number & 0x3F]
+    while number := number >> 6:
+        parts.append(number & 0x3F | 0x40)
+    return bytes(reversed(parts))

@@ -17,7 +17,7 @@ from distsync._objects.locks import LockBase
 from distsync._objects.shared_lock import SharedReader
 from distsync._objects.validation import validate_timeout
 from distsync._protocols.locks.grant import TemporaryOwner
-from distsync._signal_handlers import is_from_handler
+from distsync._signal_handlers import interruptible_at_entry, is_from_handler
 from distsync.errors import DeadlineError, DistsyncError, UsageError
 
 Acquirable = LockBase | SharedReader
@@ -59,6 +59,7 @@ class HeldLocks:
         """
         return all(lock.held for lock in self._locks)
 
+    @interruptible_at_entry
     def release(self) -> None:
         """Release all locks, the last acquired one first, even if releasing one fails.
 
@@ -73,13 +74,13 @@ class HeldLocks:
 
             If interrupted, all locks are still released.
         """
-        before: list[Any] = []
         try:
+            before: list[Any] = []
             before += [[lock._snapshot()] for lock in self._locks]
             _release(self._locks)
         except BaseException as error:
             if not isinstance(error, DistsyncError) or is_from_handler(error):
-                self._finish_release(before)
+                self._finish_release(locals().get("before", []))
             raise
 
     def _finish_release(self, before: list[Any]) -> None:
@@ -90,16 +91,17 @@ class HeldLocks:
     def __enter__(self) -> HeldLocks:
         return self
 
+    @interruptible_at_entry
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        before: list[Any] = []
         try:
+            before: list[Any] = []
             before += [[lock._snapshot()] for lock in self._locks]
             exit_context(self.release, error)
         except BaseException as failure:
             if not isinstance(failure, DistsyncError) or is_from_handler(failure):
-                self._finish_release(before)
+                self._finish_release(locals().get("before", []))
             raise
 
     def __repr__(self) -> str:

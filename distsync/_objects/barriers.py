@@ -13,7 +13,7 @@ from distsync._objects.ownership import repr_state
 from distsync._objects.validation import validate_int, validate_timeout
 from distsync._protocols.barriers.cyclic import BarrierCore
 from distsync._protocols.barriers.double import DoubleBarrierCore
-from distsync._signal_handlers import is_interrupt
+from distsync._signal_handlers import interruptible_at_entry, is_interrupt
 from distsync.errors import MismatchError
 
 if TYPE_CHECKING:
@@ -337,6 +337,7 @@ class DoubleBarrier(SharedObject):
         self.enter()
         return self
 
+    @interruptible_at_entry
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:

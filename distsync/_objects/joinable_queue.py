@@ -15,7 +15,7 @@ from distsync._protocols.queues.claim_layout import ClaimedItem as Claimed
 from distsync._protocols.queues.claim_layout import ItemHeader
 from distsync._protocols.queues.claim_queue import JoinableCore
 from distsync._protocols.queues.segments import BATCH
-from distsync._signal_handlers import is_from_handler, raise_if_from_handler
+from distsync._signal_handlers import interruptible_at_entry, is_from_handler, raise_if_from_handler
 from distsync.errors import DistsyncError, PayloadRefusedError, UsageError
 
 if TYPE_CHECKING:
@@ -155,6 +155,7 @@ class Delivery(Generic[Item]):
     def __enter__(self) -> Delivery[Item]:
         return self
 
+    @interruptible_at_entry
     def __exit__(self, kind: type[BaseException] | None, *exc_info: object) -> None:
         try:
             if self not in self._queue._open():

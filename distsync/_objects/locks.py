@@ -16,7 +16,7 @@ from distsync._protocols import wait_queue
 from distsync._protocols.locks.cache_revocation import QUERY_TIMEOUT_S, holders_and_waiters
 from distsync._protocols.locks.grant import TemporaryOwner
 from distsync._protocols.locks.lock import Grant, LockCore, LockSnapshot
-from distsync._signal_handlers import is_from_handler, raise_if_from_handler
+from distsync._signal_handlers import interruptible_at_entry, is_from_handler, raise_if_from_handler
 from distsync.errors import ConfigurationError, DistsyncError, LockLostError, MismatchError, NotHeldError
 
 if TYPE_CHECKING:
@@ -135,11 +135,12 @@ class LockBase(Revocable):
         """Release the lock; see Lock and RLock."""
         raise NotImplementedError
 
+    @interruptible_at_entry
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        before: list[LockSnapshot] = []
         try:
+            before: list[LockSnapshot] = []
             fast_path = self._fast_path
             if fast_path is not None and fast_path.release_to_cache(before, self._only_owner_releases):
                 return
@@ -147,7 +148,7 @@ class LockBase(Revocable):
             exit_context(self.release, error)
         except BaseException as failure:
             if not isinstance(failure, DistsyncError) or is_from_handler(failure):
-                self._finish_release(before)
+                self._finish_release(locals().get("before", []))
             raise
 
     # KeyboardInterrupt can be raised at any line of acquire() and release(), even after the
@@ -195,9 +196,10 @@ class LockDelegate:
     def __enter__(self) -> Any:
         return self._underlying_lock().__enter__()
 
+    @interruptible_at_entry
     def __exit__(self, *details: Any) -> Any:
-        before: list[LockSnapshot] = []
         try:
+            before: list[LockSnapshot] = []
             lock = self._underlying_lock()
             if isinstance(lock, LockBase):
                 before.append(lock._snapshot())
@@ -206,7 +208,7 @@ class LockDelegate:
             if not isinstance(error, DistsyncError) or is_from_handler(error):
                 lock = self._underlying_lock()
                 if isinstance(lock, LockBase):
-                    lock._finish_release(before)
+                    lock._finish_release(locals().get("before", []))
             raise
 
 
@@ -316,6 +318,7 @@ class Lock(LockBase):
 
     __enter__ = acquire
 
+    @interruptible_at_entry
     def release(self) -> None:
         """Release the lock. Any thread of the process that holds it may call this.
 
@@ -332,8 +335,8 @@ class Lock(LockBase):
 
             Source: ZooKeeper recipes, "Locks", unlock protocol.
         """
-        before: list[LockSnapshot] = []
         try:
+            before: list[LockSnapshot] = []
             fast_path = self._fast_path
             if fast_path is not None and fast_path.release_to_cache(before):
                 return
@@ -341,7 +344,7 @@ class Lock(LockBase):
             self._release()
         except BaseException as error:
             if not isinstance(error, DistsyncError) or is_from_handler(error):
-                self._finish_release(before)
+                self._finish_release(locals().get("before", []))
             raise
 
     def locked(self) -> bool:
@@ -454,6 +457,7 @@ class RLock(LockBase):
 
     __enter__ = acquire
 
+    @interruptible_at_entry
     def release(self) -> None:
         """Decrement the recursion level, and release the lock when it reaches zero.
 
@@ -466,8 +470,8 @@ class RLock(LockBase):
 
             Source: ZooKeeper recipes, "Locks", unlock protocol.
         """
-        before: list[LockSnapshot] = []
         try:
+            before: list[LockSnapshot] = []
             fast_path = self._fast_path
             if fast_path is not None and fast_path.release_to_cache(before, mine=True):
                 return
@@ -479,7 +483,7 @@ class RLock(LockBase):
                 self._release_all()
         except BaseException as error:
             if not isinstance(error, DistsyncError) or is_from_handler(error):
-                self._finish_release(before)
+                self._finish_release(locals().get("before", []))
             raise
 
     def _finish_release(self, before: list[LockSnapshot]) -> None:

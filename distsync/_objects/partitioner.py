@@ -16,7 +16,7 @@ from distsync._objects.observable import call_logged
 from distsync._objects.validation import validate_timeout
 from distsync._protocols.locks.lock import Grant
 from distsync._protocols.state.partitioner import Callbacks, PartitionerCore
-from distsync._signal_handlers import is_interrupt
+from distsync._signal_handlers import interruptible_at_entry, is_interrupt
 from distsync.errors import MismatchError, NotHeldError
 
 if TYPE_CHECKING:
@@ -169,6 +169,7 @@ class Partitioner(SharedObject):
         self.join()
         return self
 
+    @interruptible_at_entry
     def __exit__(self, *details: object) -> None:
         try:
             if self._core.member is not None:

@@ -14,7 +14,7 @@ from distsync._protocols.locks.grant import Grant, TemporaryOwner, of_owner
 from distsync._protocols.semaphores.consumable import SignalCore
 from distsync._protocols.semaphores.foreign_layouts import CuratorSemaphoreCore, KazooSemaphoreCore, PoolSemaphoreCore
 from distsync._protocols.semaphores.leases import SemaphoreCore
-from distsync._signal_handlers import is_from_handler
+from distsync._signal_handlers import interruptible_at_entry, is_from_handler
 from distsync.errors import ConfigurationError, DistsyncError, LockLostError, MismatchError
 
 if TYPE_CHECKING:
@@ -226,6 +226,7 @@ class Semaphore(Ownable):
         self.client.background(self._dropping(core, grant))
         grant.owner = TemporaryOwner()
 
+    @interruptible_at_entry
     def release(self, n: int = 1) -> None:
         """Release permits: first those of this thread, then of this process, then new ones.
 
@@ -252,14 +253,14 @@ class Semaphore(Ownable):
 
             Source: ``threading.Semaphore``.
         """
-        if n < 1:
-            raise ValueError("n must be one or more")
-        started = [False]
         try:
+            if n < 1:
+                raise ValueError("n must be one or more")
+            started = [False]
             self._release(n, started)
         except BaseException as error:
-            if not isinstance(error, DistsyncError) or is_from_handler(error):
-                self._release_anyway(n, started)
+            if n >= 1 and (not isinstance(error, DistsyncError) or is_from_handler(error)):
+                self._release_anyway(n, locals().get("started", [False]))
             raise
 
     def _release(self, n: int, started: list[bool]) -> None:
@@ -303,15 +304,16 @@ class Semaphore(Ownable):
         """
         return int(self._read(self._core.value()))
 
+    @interruptible_at_entry
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        started = [False]
         try:
+            started = [False]
             exit_context(lambda: self._release(1, started), error)
         except BaseException as failure:
             if not isinstance(failure, DistsyncError) or is_from_handler(failure):
-                self._release_anyway(1, started)
+                self._release_anyway(1, locals().get("started", [False]))
             raise
 
     def __repr__(self) -> str:

@@ -19,7 +19,7 @@ from distsync._protocols.locks import revocation
 from distsync._protocols.locks.cache_revocation import QUERY_TIMEOUT_S, holders_and_waiters
 from distsync._protocols.locks.grant import Grant, TemporaryOwner
 from distsync._protocols.locks.shared_lock import NodeNames, ReadSnapshot, SharedCore, WriterCore
-from distsync._signal_handlers import is_from_handler
+from distsync._signal_handlers import interruptible_at_entry, is_from_handler
 from distsync.errors import DistsyncError, LockLostError, MismatchError
 
 if TYPE_CHECKING:
@@ -341,6 +341,7 @@ class SharedReader(_LockView):
 
     __enter__ = acquire
 
+    @interruptible_at_entry
     def release(self) -> None:
         """Decrement the recursion level, and release the lock when no thread of the process reads.
 
@@ -357,26 +358,27 @@ class SharedReader(_LockView):
 
             Source: ZooKeeper recipes, "Locks", unlock protocol.
         """
-        before: list[ReadSnapshot] = []
         try:
+            before: list[ReadSnapshot] = []
             core, owner = self._core, current_owner()
             before.append(core.reading(owner))
             self._run(core.release(owner, self.linger > 0), self.client.settings.session_timeout)
         except BaseException as error:
             if not isinstance(error, DistsyncError) or is_from_handler(error):
-                self._finish_release(before)
+                self._finish_release(locals().get("before", []))
             raise
 
+    @interruptible_at_entry
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        before: list[ReadSnapshot] = []
         try:
+            before: list[ReadSnapshot] = []
             before.append(self._core.reading(current_owner()))
             exit_context(self.release, error)
         except BaseException as failure:
             if not isinstance(failure, DistsyncError) or is_from_handler(failure):
-                self._finish_release(before)
+                self._finish_release(locals().get("before", []))
             raise
 
     # As in locks.py: an interrupt at any line leaves the recursion level that the completed call would leave.

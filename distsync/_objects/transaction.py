@@ -20,7 +20,7 @@ from distsync._protocols.transactions.vote_records import (
     TransactionConfig,
     encoded,
 )
-from distsync._signal_handlers import is_interrupt, raise_if_from_handler
+from distsync._signal_handlers import interruptible_at_entry, is_interrupt, raise_if_from_handler
 from distsync.errors import ClientClosedError, MismatchError, PayloadTooLargeError, UsageError
 
 if TYPE_CHECKING:
@@ -501,6 +501,7 @@ class Participant:
     def __enter__(self) -> Participant:
         return self
 
+    @interruptible_at_entry
     def __exit__(self, *error: object) -> None:
         try:
             self.leave()

@@ -63,7 +63,7 @@ def test_exception_of_a_handler_in_a_lock_arrives_as_itself_and_leaves_it_free(
         lock.release()
 
     def check(where: str) -> None:
-        if where.endswith(" release, call"):  # before its first line
+        if where.endswith(" release, call") and lock.held:  # a profiler's exception is not caught there on Python 3.11
             lock.release()
         use()
         assert not lock.held, where
@@ -145,8 +145,7 @@ def test_each_exception_of_a_real_signal_arrives(fast_wire: bool, make_client: M
                 signal.setitimer(signal.ITIMER_REAL, 0)
             except TimeoutError:
                 caught += 1
-                if lock.held:  # interrupted at the first instruction of __exit__
-                    lock.release()
+                assert not lock.held
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 import pytest
 
-from distsync._signal_handlers import is_from_handler, is_interrupt, raise_if_from_handler
+from distsync._signal_handlers import interruptible_at_entry, is_from_handler, is_interrupt, raise_if_from_handler
 
 SIGNAL = signal.SIGUSR1
 
@@ -105,3 +105,46 @@ def test_other_exception_is_not_of_a_handler(call: Callable[[], object]) -> None
 
 def test_keyboard_interrupt_without_a_frame_is_an_interrupt() -> None:
     assert is_interrupt(raised_by(lambda: signal.default_int_handler(signal.SIGINT, None)))
+
+
+def covered(handled: list[BaseException]) -> None:
+    try:
+        sum(range(3))
+    except BaseException as error:
+        handled.append(error)
+        raise
+
+
+@pytest.mark.slow("thousands of signals")
+def test_signal_at_the_first_instruction_is_handled_by_the_try_statement() -> None:
+    interruptible_at_entry(covered)
+    handled: list[BaseException] = []
+
+    def handler(number: int, frame: FrameType | None) -> None:
+        if frame is not None and frame.f_code is covered.__code__:
+            raise TimeoutError("of a handler")
+        signal.setitimer(signal.ITIMER_REAL, 0.0001)
+
+    def call_repeatedly() -> None:
+        while True:
+            covered(handled)
+
+    before = signal.signal(signal.SIGALRM, handler)
+    try:
+        for _ in range(1000):
+            signal.setitimer(signal.ITIMER_REAL, 0.0001)
+            assert raised_by(call_repeatedly) is handled.pop()
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def test_function_with_a_long_try_statement_works_after_its_table_was_extended() -> None:
+    lines = [
+        *("def f(fails):", "    try:", *(f"        x = {number}" for number in range(3000)), "        1 / (not fails)"),
+        *("    except ZeroDivisionError:", "        return 'handled'", "    return x"),
+    ]
+    names: dict[str, Any] = {}
+    exec("\n".join(lines), names)
+    assert interruptible_at_entry(names["f"])(True) == "handled"
+    assert names["f"](False) == 2999
