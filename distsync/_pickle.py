@@ -2,7 +2,8 @@
 
 A queue filled by one version is read by the next, so a pickle names public classes and the functions and classes of
 `HOMES` only. Their code may move, and then a row of `HOMES` changes; no name is taken out, and no function loses or
-reorders a parameter. An origin, as a parameter, is a tuple that may grow at its end. tests/objects/pickles has pickles of earlier versions.
+reorders a parameter. An origin, as a parameter, is a tuple that may grow at its end. tests/objects/pickles has pickles
+of earlier versions.
 """
 
 from __future__ import annotations

@@ -18,6 +18,7 @@ from typing import Any
 from distsync._client.json_data import fields
 from distsync._client.naming.inference import call_site
 from distsync._pickle import public_in
+from distsync._signal_handlers import raise_if_from_handler
 from distsync._version import VERSION
 
 MAX_TEXT = 200  # maximum length of a field: every client that lists a queue reads the data
@@ -100,7 +101,8 @@ def _thread_or_task() -> str:
     asyncio = sys.modules.get("asyncio")
     try:
         task = asyncio.current_task() if asyncio is not None else None
-    except RuntimeError:  # no loop runs here
+    except RuntimeError as error:  # no loop runs here
+        raise_if_from_handler(error)
         task = None
     return task.get_name() if task is not None else thread_name()
 
@@ -126,6 +128,7 @@ def _pid(value: object) -> int | None:
 def _time(value: object) -> datetime | None:
     try:
         time = datetime.fromisoformat(value) if isinstance(value, str) else None
-    except ValueError:
+    except ValueError as error:
+        raise_if_from_handler(error)
         return None
     return time if time is not None and time.tzinfo is not None else None

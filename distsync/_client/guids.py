@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 
+from distsync._signal_handlers import raise_if_from_handler
+
 GUID_BATCH_SIZE = 64
 GUID_DIGITS = 32
 _GUID_VARIANT = "89ab"
@@ -20,7 +22,8 @@ class Guids:
         while True:
             try:
                 return self._made.pop()
-            except IndexError:
+            except IndexError as error:
+                raise_if_from_handler(error)
                 digits = os.urandom(GUID_BATCH_SIZE * GUID_DIGITS // 2).hex()
                 self._made += [format_guid(digits[at : at + GUID_DIGITS]) for at in range(0, len(digits), GUID_DIGITS)]
 

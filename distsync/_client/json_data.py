@@ -9,6 +9,7 @@ import json
 from typing import Any
 
 from distsync._client.payload_codec import LIMIT_BYTES
+from distsync._signal_handlers import raise_if_from_handler
 from distsync.errors import CorruptNodeError, PayloadPickleError, PayloadTooLargeError
 
 
@@ -17,6 +18,7 @@ def encode(value: Any, label: str) -> bytes:
     try:
         data = json.dumps(value, allow_nan=False, ensure_ascii=False, separators=(",", ":")).encode()
     except (TypeError, ValueError, RecursionError) as error:
+        raise_if_from_handler(error)
         raise PayloadPickleError(label, "json", f"{type(error).__name__}: {error}") from error
     if len(data) > LIMIT_BYTES:
         raise PayloadTooLargeError(label, len(data), LIMIT_BYTES)
@@ -27,7 +29,8 @@ def decode(data: bytes, path: str) -> Any:
     """Return the value in the znode ``path``. Raise CorruptNodeError if it is not JSON."""
     try:
         return json.loads(data)
-    except (ValueError, RecursionError):
+    except (ValueError, RecursionError) as error:
+        raise_if_from_handler(error)
         raise CorruptNodeError(path, data[:200]) from None
 
 
@@ -35,7 +38,8 @@ def fields(data: bytes | None) -> dict[str, Any]:
     """Return the fields of a JSON object, or none if ``data`` is not one."""
     try:
         record = json.loads(data or b"{}")
-    except (ValueError, RecursionError):
+    except (ValueError, RecursionError) as error:
+        raise_if_from_handler(error)
         return {}
     return record if isinstance(record, dict) else {}
 

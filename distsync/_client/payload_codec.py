@@ -25,6 +25,7 @@ import pickle
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+from distsync._signal_handlers import raise_if_from_handler
 from distsync.errors import ConfigurationError, PayloadPickleError, PayloadRefusedError, PayloadTooLargeError
 
 LIMIT_BYTES = 1_000_000  # of a request; jute.maxbuffer, ZooKeeper's own limit, is 1,048,575 by default
@@ -133,6 +134,7 @@ class Codec:
         try:
             payload = self._items.encode(item)
         except Exception as error:  # the user's item may raise anything
+            raise_if_from_handler(error)
             raise PayloadPickleError(_described(item), self.name, _reason(error)) from error
         if not isinstance(payload, (bytes, bytearray, memoryview)):
             raise PayloadPickleError(_described(item), self.name, f"encode() returned {type(payload).__name__}")
@@ -142,6 +144,7 @@ class Codec:
         try:
             return self._items.decode(payload)
         except Exception as error:  # pickle.loads may raise anything
+            raise_if_from_handler(error)
             raise PayloadRefusedError(context, f"{self.name} cannot decode it, {_reason(error)}") from error
 
     def _verified(self, header: bytes, data: bytes, context: str) -> bytes:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import sys
 import threading
@@ -34,6 +33,7 @@ from distsync._client.transport.reply_futures import Batch, ReplyFuture
 from distsync._client.transport.session import ZooKeeperSession
 from distsync._client.wait_log import Loggable, LogThrottle, WaitProgress, log_owner, log_state, log_wait
 from distsync._protocols.steps import Connected, Hold, Loss, Request, SessionInfo, Signal
+from distsync._signal_handlers import raise_if_from_handler
 from distsync.errors import (
     AccessDeniedError,
     ClientClosedError,
@@ -251,8 +251,10 @@ class ClientRuntime:
     def unlock(self) -> None:
         """Release the locks that this thread may hold, because it was interrupted."""
         for lock in (self.mutex, self.zk_session.lock):
-            with contextlib.suppress(RuntimeError):
+            try:
                 lock.release()
+            except RuntimeError as error:  # it is not held
+                raise_if_from_handler(error)
         self.zk_session.stop_reading()
 
     def _begin(self, run: ProtocolRun, deadline: float | None) -> float | None:

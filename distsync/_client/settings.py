@@ -51,6 +51,7 @@ from typing import Any
 
 from distsync._client.naming.paths import check_namespace, check_path
 from distsync._client.payload_codec import LIMIT_BYTES, Codec, ItemCodec, check_codec
+from distsync._signal_handlers import raise_if_from_handler
 from distsync.errors import ConfigurationError
 
 MAX_TIMEOUT = 2_000_000.0  # seconds; in ms it must fit the protocol's 32 bits
@@ -131,6 +132,7 @@ def _checked(name: str, setting: str, value: Any) -> Any:
     try:
         return CHECKS[name](value)
     except (ValueError, TypeError) as error:
+        raise_if_from_handler(error)
         reason = error.args[-1] if isinstance(error, ConfigurationError) else str(error)
         shown = HIDDEN if name in SECRETS else value
     raise ConfigurationError(setting, shown, reason)  # outside of the handler: its context could show the secret
@@ -177,7 +179,8 @@ def _is_list_of(kind: type, value: Any) -> bool:
 def _seconds(value: Any) -> float:
     try:
         seconds = float(value)
-    except (ValueError, TypeError):
+    except (ValueError, TypeError) as error:
+        raise_if_from_handler(error)
         seconds = math.nan
     if isinstance(value, bool) or not 0 < seconds <= MAX_TIMEOUT:
         raise ValueError(f"it must be a number of seconds, greater than 0 and at most {MAX_TIMEOUT:.0f}")
@@ -188,7 +191,8 @@ def linger_seconds(value: Any) -> float:
     """Return the checked seconds for which a released lock stays cached; 0 disables caching."""
     try:
         seconds = float(value)
-    except (ValueError, TypeError):
+    except (ValueError, TypeError) as error:
+        raise_if_from_handler(error)
         seconds = math.nan
     if isinstance(value, bool) or not 0 <= seconds <= MAX_TIMEOUT:
         raise ValueError(f"it must be a number of seconds, from 0 to {MAX_TIMEOUT:.0f}")

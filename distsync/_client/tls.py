@@ -11,6 +11,7 @@ import socket
 import ssl
 
 from distsync._client.clocks import wait_clock
+from distsync._signal_handlers import raise_if_from_handler
 from distsync.errors import ConfigurationError
 
 
@@ -46,6 +47,7 @@ def check_files(ca: str | None, cert: str | None, key: str | None, password: str
             if file is not None:
                 context_of(ca, *of_certificate)
         except OSError as error:  # ssl.SSLError is one
+            raise_if_from_handler(error)
             raise ConfigurationError(name, file, f"{allowed} ({error})") from None
 
 

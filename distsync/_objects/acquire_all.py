@@ -17,11 +17,13 @@ from distsync._objects.base import exit_context
 from distsync._objects.locks import LockBase
 from distsync._objects.shared_lock import SharedReader
 from distsync._objects.validation import validate_timeout
+from distsync._protocols.locks.grant import TemporaryOwner
+from distsync._signal_handlers import interruptible_at_entry, is_from_handler
 from distsync.errors import DeadlineError, DistsyncError, UsageError
 
 Acquirable = LockBase | SharedReader
 #: A lock, its snapshot before the acquire, and the temporary owner while that is restored.
-_Started = tuple[Acquirable, Any, object]
+_Started = tuple[Acquirable, Any, TemporaryOwner]
 
 
 class HeldLocks:
@@ -58,6 +60,7 @@ class HeldLocks:
         """
         return all(lock.held for lock in self._locks)
 
+    @interruptible_at_entry
     def release(self) -> None:
         """Release all locks, the last acquired one first, even if releasing one fails.
 
@@ -72,14 +75,13 @@ class HeldLocks:
 
             If interrupted, all locks are still released.
         """
-        before: list[Any] = []
         try:
+            before: list[Any] = []
             before += [[lock._snapshot()] for lock in self._locks]
             _call_all(lock.release for lock in reversed(self._locks))
-        except DistsyncError:
-            raise
-        except BaseException:
-            self._finish_release(before)
+        except BaseException as error:
+            if not isinstance(error, DistsyncError) or is_from_handler(error):
+                self._finish_release(locals().get("before", []))
             raise
 
     def _finish_release(self, before: list[Any]) -> None:
@@ -90,17 +92,17 @@ class HeldLocks:
     def __enter__(self) -> HeldLocks:
         return self
 
+    @interruptible_at_entry
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        before: list[Any] = []
         try:
+            before: list[Any] = []
             before += [[lock._snapshot()] for lock in self._locks]
             exit_context(lambda: _call_all(lock._end_block for lock in reversed(self._locks)), error)
-        except DistsyncError:
-            raise
-        except BaseException:
-            self._finish_release(before)
+        except BaseException as failure:
+            if not isinstance(failure, DistsyncError) or is_from_handler(failure):
+                self._finish_release(locals().get("before", []))
             raise
 
     def __repr__(self) -> str:
@@ -155,7 +157,7 @@ def acquire_all(*locks: Acquirable, timeout: float | None = None) -> HeldLocks:
     started: list[_Started] = []
     try:
         for lock in ordered:
-            started.append((lock, lock._snapshot(), object()))
+            started.append((lock, lock._snapshot(), TemporaryOwner()))
             if not lock.acquire(timeout=_left(deadline)):
                 raise DeadlineError(f"{lock.path}, one of {len(ordered)} locks")
         _check(ordered)

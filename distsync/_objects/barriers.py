@@ -13,6 +13,7 @@ from distsync._objects.ownership import repr_state
 from distsync._objects.validation import validate_int, validate_timeout
 from distsync._protocols.barriers.cyclic import BarrierCore
 from distsync._protocols.barriers.double import DoubleBarrierCore
+from distsync._signal_handlers import interruptible_at_entry, is_interrupt
 from distsync.errors import MismatchError
 
 if TYPE_CHECKING:
@@ -321,10 +322,9 @@ class DoubleBarrier(SharedObject):
         try:
             seconds = validate_timeout(timeout)
             return bool(self._run(self._core.leave(current_owner()), seconds))
-        except Exception:
-            raise
-        except BaseException:
-            self._give_up()
+        except BaseException as error:
+            if is_interrupt(error):
+                self._give_up()
             raise
 
     def _give_up(self) -> None:
@@ -337,16 +337,16 @@ class DoubleBarrier(SharedObject):
         self.enter()
         return self
 
+    @interruptible_at_entry
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Leave, without waiting for the others if the body of the block has raised."""
         try:
             exit_context(partial(self._end_block, None if kind is None else 0.0), error)
-        except Exception:
-            raise
-        except BaseException:
-            self._give_up()
+        except BaseException as failure:
+            if is_interrupt(failure):
+                self._give_up()
             raise
 
     def _end_block(self, timeout: float | None) -> None:

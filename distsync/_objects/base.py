@@ -25,6 +25,7 @@ from distsync._client.naming.paths import check_path
 from distsync._pickle import stable_pickle_name
 from distsync._protocols.receipts import Receipts
 from distsync._protocols.retries import remove_tree
+from distsync._signal_handlers import is_from_handler
 from distsync.errors import DistsyncError, LockLostError, NotHeldError
 
 if TYPE_CHECKING:
@@ -209,7 +210,7 @@ def exit_context(release: Callable[[], None], error: BaseException | None) -> No
     try:
         release()
     except (LockLostError, NotHeldError) as lost:
-        if error is None:
+        if error is None or is_from_handler(lost):
             raise
         if hasattr(error, "add_note"):
             error.add_note(f"distsync: {lost}")

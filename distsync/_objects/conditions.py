@@ -118,7 +118,7 @@ class Condition(LockDelegate, SharedObject):
         if hasattr(lock, "_is_owned"):
             return bool(lock._is_owned())
         if isinstance(lock, Lock):
-            return lock._core.grant is not None
+            return lock._core.held_grant is not None
         if lock.acquire(False):
             lock.release()
             return False

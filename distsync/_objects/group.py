@@ -15,6 +15,7 @@ from distsync._pickle import public_in
 from distsync._protocols.state.group import KAZOO, GroupCore, Members
 from distsync._protocols.state.watch_cache import Listener, WatchCache
 from distsync._protocols.steps import Node
+from distsync._signal_handlers import is_interrupt
 from distsync.errors import ConfigurationError, NotHeldError
 
 if TYPE_CHECKING:
@@ -158,11 +159,10 @@ class Group(PredicateWaitable, SharedObject):
         try:
             name = self._run(self._core.join(member_data, kazoo, names))
             return Member(name, data, contender_info.read(member_data, f"{self.path}/{name}", 0))
-        except Exception:
-            raise
-        except BaseException:  # perhaps interrupted after it had joined
-            for name in names:
-                self.client.background(self._core.leave(name))
+        except BaseException as error:  # perhaps interrupted after it had joined
+            if is_interrupt(error):
+                for name in names:
+                    self.client.background(self._core.leave(name))
             raise
 
     def leave(self, member: Member | None = None) -> None:

@@ -15,6 +15,7 @@ from distsync._protocols.queues.claim_layout import ClaimedItem as Claimed
 from distsync._protocols.queues.claim_layout import ItemHeader
 from distsync._protocols.queues.claim_queue import JoinableCore
 from distsync._protocols.queues.segments import BATCH
+from distsync._signal_handlers import interruptible_at_entry, is_from_handler, raise_if_from_handler
 from distsync.errors import DistsyncError, PayloadRefusedError, UsageError
 
 if TYPE_CHECKING:
@@ -154,6 +155,7 @@ class Delivery(Generic[Item]):
     def __enter__(self) -> Delivery[Item]:
         return self
 
+    @interruptible_at_entry
     def __exit__(self, kind: type[BaseException] | None, *exc_info: object) -> None:
         try:
             if self not in self._queue._open():
@@ -162,10 +164,9 @@ class Delivery(Generic[Item]):
                 self.done()
             else:
                 self.nack()
-        except (DistsyncError, ValueError):
-            raise
-        except BaseException:  # perhaps interrupted before done() or nack() began
-            self._queue._abandon(self)
+        except BaseException as error:  # perhaps interrupted before done() or nack() began
+            if not isinstance(error, (DistsyncError, ValueError)) or is_from_handler(error):
+                self._queue._abandon(self)
             raise
 
     def __repr__(self) -> str:
@@ -582,19 +583,20 @@ class JoinableQueue(Queue[Item]):
                 return False
             self._run(action(core, delivery._claimed))
             return True
-        except UsageError:  # nothing was done, for example because this thread must not block
-            core.open.insert(0, delivery)
-            raise
         except BaseException as error:
-            if not isinstance(error, (DistsyncError, ValueError)) and delivery not in core.open:
-                self.client.background(core.release(delivery._claimed))  # no list contains it any more
+            if not isinstance(error, (DistsyncError, ValueError)) or is_from_handler(error):
+                if delivery not in core.open:
+                    self.client.background(core.release(delivery._claimed))  # no list contains it any more
+            elif isinstance(error, UsageError):  # nothing was done, for example because this thread must not block
+                core.open.insert(0, delivery)
             raise
 
     def _take_off(self, delivery: Delivery[Item]) -> bool:
         """Remove a delivery from the list. Return True to one of several concurrent callers."""
         try:
             self._open().remove(delivery)
-        except ValueError:
+        except ValueError as error:
+            raise_if_from_handler(error)
             return False
         return True
 

@@ -15,7 +15,9 @@ from distsync._objects.revocation import Revocable
 from distsync._objects.validation import validate_layout, validate_timeout
 from distsync._protocols import wait_queue
 from distsync._protocols.locks.cache_revocation import QUERY_TIMEOUT_S, holders_and_waiters
+from distsync._protocols.locks.grant import TemporaryOwner
 from distsync._protocols.locks.lock import Grant, LockCore, LockSnapshot
+from distsync._signal_handlers import interruptible_at_entry, is_from_handler, raise_if_from_handler
 from distsync.errors import ConfigurationError, DistsyncError, LockLostError, MismatchError, NotHeldError
 
 if TYPE_CHECKING:
@@ -33,6 +35,7 @@ def validate_linger(linger: Any) -> float:
     try:
         return linger_seconds(linger)
     except ValueError as error:
+        raise_if_from_handler(error)
         raise ConfigurationError("linger", linger, str(error)) from None
 
 
@@ -87,7 +90,7 @@ class LockBase(Revocable):
         return core
 
     def _grant(self) -> Grant | None:
-        return self._core.grant
+        return self._core.held_grant
 
     def _acquire(self, timeout: float | None, blocking: bool) -> bool:
         core, linger = self._core, self.linger
@@ -103,8 +106,8 @@ class LockBase(Revocable):
 
     def _still_valid(self) -> Callable[[], bool]:
         core = self._core
-        grant, acquire_count = core.grant, core.acquire_count
-        return lambda: core.grant is grant and core.acquire_count == acquire_count
+        grant, acquire_count = core.held_grant, core.acquire_count
+        return lambda: core.held_grant is grant and core.acquire_count == acquire_count
 
     def _holders_and_waiters(self) -> list[Contender]:
         """Return holder and waiters, without a process that merely caches the lock."""
@@ -131,20 +134,20 @@ class LockBase(Revocable):
         """Release the lock; see Lock and RLock."""
         raise NotImplementedError
 
+    @interruptible_at_entry
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        before: list[LockSnapshot] = []
         try:
+            before: list[LockSnapshot] = []
             fast_path = self._fast_path
             if fast_path is not None and fast_path.release_to_cache(before, self._only_owner_releases):
                 return
             before.append(self._core.snapshot)
             exit_context(self._end_block, error)
-        except DistsyncError:
-            raise
-        except BaseException:
-            self._finish_release(before)
+        except BaseException as failure:
+            if not isinstance(failure, DistsyncError) or is_from_handler(failure):
+                self._finish_release(locals().get("before", []))
             raise
 
     def _end_block(self) -> None:
@@ -168,13 +171,13 @@ class LockBase(Revocable):
     def _undo(self, before: list[LockSnapshot]) -> None:
         """Undo an interrupted acquire. Idempotent."""
         if before:
-            self.client.background(self._core.undo_acquire(current_owner(), LockSnapshot(*before[0]), object()))
+            self.client.background(self._core.undo_acquire(current_owner(), LockSnapshot(*before[0]), TemporaryOwner()))
 
     def _snapshot(self) -> LockSnapshot:
         """Return a snapshot for `_restore`."""
         return self._core.snapshot
 
-    def _restore(self, before: LockSnapshot, temporary_owner: object) -> None:
+    def _restore(self, before: LockSnapshot, temporary_owner: TemporaryOwner) -> None:
         """Undo acquires made since ``before``, and forget their unreported losses. Idempotent."""
         self.client.background(self._core.undo_acquire(current_owner(), before, temporary_owner))
 
@@ -185,7 +188,8 @@ class LockBase(Revocable):
         """
         if not self._may_have_state:
             return "unlocked", 0
-        return ("unlocked" if self._core.grant is None else "locked"), self._core.depth
+        core = self._core
+        return ("unlocked", 0) if core.held_grant is None else ("locked", core.depth)
 
 
 class LockDelegate:
@@ -198,19 +202,19 @@ class LockDelegate:
     def __enter__(self) -> Any:
         return self._underlying_lock().__enter__()
 
+    @interruptible_at_entry
     def __exit__(self, *details: Any) -> Any:
-        before: list[LockSnapshot] = []
         try:
+            before: list[LockSnapshot] = []
             lock = self._underlying_lock()
             if isinstance(lock, LockBase):
                 before.append(lock._snapshot())
             return lock.__exit__(*details)
-        except DistsyncError:
-            raise
-        except BaseException:  # perhaps interrupted before the lock's own __exit__ began
-            lock = self._underlying_lock()
-            if isinstance(lock, LockBase):
-                lock._finish_release(before)
+        except BaseException as error:  # perhaps interrupted before the lock's own __exit__ began
+            if not isinstance(error, DistsyncError) or is_from_handler(error):
+                lock = self._underlying_lock()
+                if isinstance(lock, LockBase):
+                    lock._finish_release(locals().get("before", []))
             raise
 
 
@@ -315,14 +319,14 @@ class Lock(LockBase):
             seconds = validate_timeout(timeout, "lock", blocking)
             before.append(self._core.snapshot)
             return self._acquire(seconds, blocking)
-        except DistsyncError:
-            raise
-        except BaseException:
-            self._undo(before)
+        except BaseException as error:
+            if not isinstance(error, DistsyncError) or is_from_handler(error):
+                self._undo(before)
             raise
 
     __enter__ = acquire
 
+    @interruptible_at_entry
     def release(self) -> None:
         """Release the lock. Any thread of the process that holds it may call this.
 
@@ -339,17 +343,16 @@ class Lock(LockBase):
 
             Source: ZooKeeper recipes, "Locks", unlock protocol.
         """
-        before: list[LockSnapshot] = []
         try:
+            before: list[LockSnapshot] = []
             fast_path = self._fast_path
             if fast_path is not None and fast_path.release_to_cache(before):
                 return
             before.append(self._core.snapshot)
             self._release()
-        except DistsyncError:
-            raise
-        except BaseException:
-            self._finish_release(before)
+        except BaseException as error:
+            if not isinstance(error, DistsyncError) or is_from_handler(error):
+                self._finish_release(locals().get("before", []))
             raise
 
     def locked(self) -> bool:
@@ -459,14 +462,14 @@ class RLock(LockBase):
                     self._subscribe(core.depth)
                 return True
             return self._acquire(seconds, blocking)
-        except DistsyncError:
-            raise
-        except BaseException:
-            self._undo(before)
+        except BaseException as error:
+            if not isinstance(error, DistsyncError) or is_from_handler(error):
+                self._undo(before)
             raise
 
     __enter__ = acquire
 
+    @interruptible_at_entry
     def release(self) -> None:
         """Decrement the recursion level, and release the lock when it reaches zero.
 
@@ -479,8 +482,8 @@ class RLock(LockBase):
 
             Source: ZooKeeper recipes, "Locks", unlock protocol.
         """
-        before: list[LockSnapshot] = []
         try:
+            before: list[LockSnapshot] = []
             fast_path = self._fast_path
             if fast_path is not None and fast_path.release_to_cache(before, mine=True):
                 return
@@ -490,10 +493,9 @@ class RLock(LockBase):
                 core.reduce_depth(core.depth - 1)
             else:
                 self._release_all()
-        except DistsyncError:
-            raise
-        except BaseException:
-            self._finish_release(before)
+        except BaseException as error:
+            if not isinstance(error, DistsyncError) or is_from_handler(error):
+                self._finish_release(locals().get("before", []))
             raise
 
     def _finish_release(self, before: list[LockSnapshot]) -> None:
@@ -508,10 +510,9 @@ class RLock(LockBase):
             if not self._is_owned() and not core.has_lost(current_owner()):
                 raise NotHeldError("cannot release un-acquired lock")
             self._release(linger)
-        except DistsyncError:
-            raise
-        except BaseException:
-            self._finish_release(before)
+        except BaseException as error:
+            if not isinstance(error, DistsyncError) or is_from_handler(error):
+                self._finish_release(before)
             raise
 
     def _is_owned(self) -> bool:

@@ -17,6 +17,7 @@ from distsync._client.deadlines import deadline_in, limit_reads, remaining
 from distsync._client.default_client import current
 from distsync._objects.validation import validate_timeout
 from distsync._protocols.state.watch_cache import UNKNOWN, Listener, WatchCache
+from distsync._signal_handlers import raise_if_from_handler
 from distsync.errors import DeadlineError
 
 if TYPE_CHECKING:
@@ -176,5 +177,6 @@ def call_logged(function: Callable[..., object], *args: Any) -> None:
     """Call ``function``. An exception is reported like that of a thread, and stops nothing else."""
     try:
         function(*args)
-    except Exception:
+    except Exception as error:
+        raise_if_from_handler(error)
         threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread())))

@@ -12,6 +12,7 @@ from distsync._objects.base import FencingToken, SharedObject, parse_contenders
 from distsync._objects.fenced_transaction import GuardedTransaction
 from distsync._protocols import wait_queue
 from distsync._protocols.locks.grant import Grant, Subscriber
+from distsync._signal_handlers import raise_if_from_handler
 from distsync.errors import DistsyncError, LockLostError, NotHeldError
 
 if TYPE_CHECKING:
@@ -28,7 +29,8 @@ def repr_state(obj: SharedObject, protocol: Callable[[], Any]) -> Any:
         return "??"
     try:
         return client.run(protocol(), 1.0)
-    except (DistsyncError, RuntimeError):
+    except (DistsyncError, RuntimeError) as error:
+        raise_if_from_handler(error)
         return "??"
 
 

@@ -16,6 +16,7 @@ from distsync._objects.observable import call_logged
 from distsync._objects.validation import validate_timeout
 from distsync._protocols.locks.lock import Grant
 from distsync._protocols.state.partitioner import Callbacks, PartitionerCore
+from distsync._signal_handlers import interruptible_at_entry, is_interrupt
 from distsync.errors import MismatchError, NotHeldError
 
 if TYPE_CHECKING:
@@ -143,11 +144,10 @@ class Partitioner(SharedObject):
                 if theirs != _said(self._shares):
                     self.leave()
                     raise MismatchError("the shares", self.path, theirs, _said(self._shares))
-        except Exception:
-            raise
-        except BaseException:  # perhaps interrupted after it had joined
-            for name in names:
-                self.client.background(self._core.leave(name))
+        except BaseException as error:  # perhaps interrupted after it had joined
+            if is_interrupt(error):
+                for name in names:
+                    self.client.background(self._core.leave(name))
             raise
 
     def leave(self) -> None:
@@ -169,14 +169,14 @@ class Partitioner(SharedObject):
         self.join()
         return self
 
+    @interruptible_at_entry
     def __exit__(self, *details: object) -> None:
         try:
             if self._core.member is not None:
                 self.leave()
-        except Exception:
-            raise
-        except BaseException:  # perhaps interrupted before it began
-            self.client.background(self._core.leave())
+        except BaseException as error:  # perhaps interrupted before it began
+            if is_interrupt(error):
+                self.client.background(self._core.leave())
             raise
 
     def _call(self, which: str, part: str, token: int) -> None:

@@ -18,6 +18,7 @@ from distsync._pickle import public_in
 from distsync._protocols.state.registry import Entries, RegistryCore
 from distsync._protocols.state.watch_cache import WatchCache
 from distsync._protocols.steps import Node
+from distsync._signal_handlers import raise_if_from_handler
 from distsync.errors import NameTakenError
 
 if TYPE_CHECKING:
@@ -268,6 +269,7 @@ def _is_part(part: str) -> bool:
     """Return whether a child of this name is an entry of distsync's."""
     try:
         decode_name(part)
-    except ValueError:
+    except ValueError as error:
+        raise_if_from_handler(error)
         return False
     return True

@@ -12,10 +12,11 @@ from distsync._client.contender_info import Contender, describe
 from distsync._objects.base import current_owner, exit_context, parse_contenders
 from distsync._objects.ownership import Ownable, repr_state
 from distsync._objects.validation import validate_layout, validate_timeout
-from distsync._protocols.locks.lock import Grant
+from distsync._protocols.locks.grant import Grant, TemporaryOwner, of_owner
 from distsync._protocols.semaphores.consumable import SignalCore
 from distsync._protocols.semaphores.foreign_layouts import CuratorSemaphoreCore, KazooSemaphoreCore, PoolSemaphoreCore
 from distsync._protocols.semaphores.leases import SemaphoreCore
+from distsync._signal_handlers import interruptible_at_entry, is_from_handler
 from distsync.errors import ConfigurationError, DistsyncError, LockLostError, MismatchError, NotHeldError
 
 if TYPE_CHECKING:
@@ -172,8 +173,9 @@ class Semaphore(Ownable):
         """Return the latest grant of this thread, or of this process if this thread has none."""
         core, owner = self._core, current_owner()
         grants = tuple(core.grants) if isinstance(core, LEASES) else ()
-        mine = [grant for grant in grants if grant.owner is owner] or grants
-        return mine[-1] if mine else None
+        mine = [grant for grant in grants if grant.owner is owner]
+        held = mine or [grant for grant in grants if not isinstance(grant.owner, TemporaryOwner)]
+        return held[-1] if held else None
 
     def _capacity(self) -> int:
         core = self._core
@@ -237,10 +239,9 @@ class Semaphore(Ownable):
         attempt = _Attempt()
         try:
             return self._acquire(attempt, blocking, seconds)
-        except DistsyncError:
-            raise
-        except BaseException:
-            self._undo(attempt)
+        except BaseException as error:
+            if not isinstance(error, DistsyncError) or is_from_handler(error):
+                self._undo(attempt)
             raise
 
     def __enter__(self) -> bool:
@@ -250,12 +251,11 @@ class Semaphore(Ownable):
             self._acquire(attempt, True, None)
             self._blocks.set_depth(current_owner(), depth + 1)
             return True
-        except DistsyncError:
-            raise
-        except BaseException:
-            self._undo(attempt)
-            if depth is not None:
-                self._blocks.set_depth(current_owner(), depth)
+        except BaseException as error:
+            if not isinstance(error, DistsyncError) or is_from_handler(error):
+                self._undo(attempt)
+                if depth is not None:
+                    self._blocks.set_depth(current_owner(), depth)
             raise
 
     def _acquire(self, attempt: _Attempt, blocking: bool, timeout: float | None) -> bool:
@@ -278,8 +278,14 @@ class Semaphore(Ownable):
             return
         for grant in tuple(core.grants):
             if grant.owner is owner and grant not in attempt.before:
-                self.client.background(self._dropping(core, grant))
+                self._drop(core, grant)
 
+    def _drop(self, core: AnyCore, grant: Grant) -> None:
+        """Release the permit of an interrupted call in the background. From now on nobody holds it."""
+        self.client.background(self._dropping(core, grant))
+        grant.owner = TemporaryOwner()
+
+    @interruptible_at_entry
     def release(self, n: int = 1) -> None:
         """Release permits: first those of this thread, then of this process, then new ones.
 
@@ -306,34 +312,39 @@ class Semaphore(Ownable):
 
             Source: ``threading.Semaphore``.
         """
-        if n < 1:
-            raise ValueError("n must be one or more")
-        self._release(n, [False])
+        try:
+            if n < 1:
+                raise ValueError("n must be one or more")
+            started = [False]
+            self._release(n, started)
+        except BaseException as error:
+            if n >= 1 and (not isinstance(error, DistsyncError) or is_from_handler(error)):
+                self._release_anyway(n, locals().get("started", [False]))
+            raise
 
     def _release(self, n: int, started: list[bool]) -> None:
         """Release ``n`` permits. Once ``started[0]`` is set, an interrupt cannot stop it."""
-        try:
-            core = self._core
-            mine = isinstance(core, LEASES) and len(core.grants) >= n
-            self._run(self._releasing(core, n, started), self.client.settings.session_timeout if mine else None)
-        except DistsyncError:
-            raise
-        except BaseException:
-            self._release_anyway(n, started)
-            raise
+        core = self._core
+        mine = isinstance(core, LEASES) and len(core.grants) >= n
+        self._run(self._releasing(core, n, started), self.client.settings.session_timeout if mine else None)
 
     def _release_anyway(self, n: int, started: list[bool]) -> None:
         """Complete an interrupted release whose protocol had not started."""
         if not started[0]:
             started[0] = True
-            self.client.background(self._releasing(self._core, n, started))
+            core, owner = self._core, current_owner()
+            for grant in of_owner(core.grants, owner, n) if isinstance(core, LEASES) else ():
+                self._drop(core, grant)
+                n -= 1
+            if n:
+                self.client.background(self._releasing(core, n, started))
 
     def _acquiring(self, core: AnyCore, blocking: bool) -> Coroutine[Any, Any, Any]:
         """Return the protocol of an acquire."""
         return core.acquire(describe(), blocking, current_owner(), self._bound)
 
     def _dropping(self, core: AnyCore, grant: Grant) -> Coroutine[Any, Any, None]:
-        """Return the protocol that releases the permit of an interrupted acquire."""
+        """Return the protocol that releases the permit of an interrupted call."""
         assert isinstance(core, LEASES)
         return core.force_release(grant)
 
@@ -352,24 +363,24 @@ class Semaphore(Ownable):
         """
         return int(self._read(self._core.value()))
 
+    @interruptible_at_entry
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        started, depth = [False], None
         try:
+            started = [False]
             depth = self._blocks.depth(current_owner())
             if self._blocks.was_entered_here(depth):
                 self._blocks.set_depth(current_owner(), depth - 1)
                 exit_context(lambda: self._release(1, started), error)
             else:
                 exit_context(self._refuse_release, error)
-        except DistsyncError:
-            raise
-        except BaseException:
-            depth = self._blocks.depth(current_owner()) if depth is None else depth
-            if self._blocks.was_entered_here(depth):
-                self._blocks.set_depth(current_owner(), depth - 1)
-                self._release_anyway(1, started)
+        except BaseException as failure:
+            if not isinstance(failure, DistsyncError) or is_from_handler(failure):
+                depth = locals().get("depth", self._blocks.depth(current_owner()))
+                if self._blocks.was_entered_here(depth):
+                    self._blocks.set_depth(current_owner(), depth - 1)
+                    self._release_anyway(1, locals().get("started", [False]))
             raise
 
     def _refuse_release(self) -> None:

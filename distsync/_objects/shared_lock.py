@@ -17,8 +17,9 @@ from distsync._pickle import stable_pickle_name
 from distsync._protocols import wait_queue
 from distsync._protocols.locks import revocation
 from distsync._protocols.locks.cache_revocation import QUERY_TIMEOUT_S, holders_and_waiters
-from distsync._protocols.locks.lock import Grant
+from distsync._protocols.locks.grant import Grant, TemporaryOwner
 from distsync._protocols.locks.shared_lock import NodeNames, ReadSnapshot, SharedCore, WriterCore
+from distsync._signal_handlers import interruptible_at_entry, is_from_handler
 from distsync.errors import DistsyncError, LockLostError, MismatchError
 
 if TYPE_CHECKING:
@@ -266,7 +267,7 @@ class SharedReader(_LockView):
     def _grant(self) -> Grant | None:
         """Return the grant by which this thread reads, or else the latest of this process."""
         core = self._core
-        shares = tuple(core.shares)
+        shares = tuple(share for share in core.shares if share.is_held)
         share = core.share_of(current_owner()) or (shares[-1] if shares else None)
         return None if share is None else share.grant
 
@@ -335,15 +336,15 @@ class SharedReader(_LockView):
             if acquired:
                 self._subscribe()
             return acquired
-        except DistsyncError:
-            raise
-        except BaseException:
-            if before:
-                self._restore(before[0], object())
+        except BaseException as error:
+            if not isinstance(error, DistsyncError) or is_from_handler(error):
+                if before:
+                    self._restore(before[0], TemporaryOwner())
             raise
 
     __enter__ = acquire
 
+    @interruptible_at_entry
     def release(self) -> None:
         """Decrement the recursion level, and release the lock when no thread of the process reads.
 
@@ -360,28 +361,27 @@ class SharedReader(_LockView):
 
             Source: ZooKeeper recipes, "Locks", unlock protocol.
         """
-        before: list[ReadSnapshot] = []
         try:
+            before: list[ReadSnapshot] = []
             core, owner = self._core, current_owner()
             before.append(core.reading(owner))
             self._run(core.release(owner, self.linger > 0), self.client.settings.session_timeout)
-        except DistsyncError:
-            raise
-        except BaseException:
-            self._finish_release(before)
+        except BaseException as error:
+            if not isinstance(error, DistsyncError) or is_from_handler(error):
+                self._finish_release(locals().get("before", []))
             raise
 
+    @interruptible_at_entry
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        before: list[ReadSnapshot] = []
         try:
+            before: list[ReadSnapshot] = []
             before.append(self._core.reading(current_owner()))
             exit_context(self._end_block, error)
-        except DistsyncError:
-            raise
-        except BaseException:
-            self._finish_release(before)
+        except BaseException as failure:
+            if not isinstance(failure, DistsyncError) or is_from_handler(failure):
+                self._finish_release(locals().get("before", []))
             raise
 
     def _end_block(self) -> None:
@@ -392,13 +392,13 @@ class SharedReader(_LockView):
     def _finish_release(self, before: list[ReadSnapshot]) -> None:
         """Complete an interrupted release. Idempotent."""
         was = before[0] if before else self._core.reading(current_owner())
-        self._restore(ReadSnapshot(max(0, was.depth - 1)), object())
+        self._restore(ReadSnapshot(max(0, was.depth - 1)), TemporaryOwner())
 
     def _snapshot(self) -> ReadSnapshot:
         """Return a snapshot for `_restore`."""
         return self._core.reading(current_owner())
 
-    def _restore(self, before: ReadSnapshot, temporary_owner: object) -> None:
+    def _restore(self, before: ReadSnapshot, temporary_owner: TemporaryOwner) -> None:
         """Undo acquires made since the snapshot ``before``. Idempotent."""
         ending = self._core.undo_acquire(current_owner(), before, temporary_owner)
         if ending is not None:

@@ -20,6 +20,7 @@ from distsync._protocols.transactions.vote_records import (
     TransactionConfig,
     encoded,
 )
+from distsync._signal_handlers import interruptible_at_entry, is_interrupt, raise_if_from_handler
 from distsync.errors import ClientClosedError, MismatchError, PayloadTooLargeError, UsageError
 
 if TYPE_CHECKING:
@@ -402,6 +403,7 @@ class Participant:
         try:
             return self._prepare is None or _checked_vote(self._prepare(self._decoded(data)), "prepare"), ""
         except Exception as error:  # of any kind: this site cannot commit
+            raise_if_from_handler(error)
             return False, f"{type(error).__name__}: {error}"
 
     def _do(self, function: Callable[[Any], Any] | None, _: str, data: bytes) -> None:
@@ -491,22 +493,21 @@ class Participant:
         """
         try:
             self.transaction._run(self._side.leave())
-        except Exception:
-            raise
-        except BaseException:  # perhaps interrupted before it began
-            self.transaction.client.background(self._side.left())
+        except BaseException as error:  # perhaps interrupted before it began
+            if is_interrupt(error):
+                self.transaction.client.background(self._side.left())
             raise
 
     def __enter__(self) -> Participant:
         return self
 
+    @interruptible_at_entry
     def __exit__(self, *error: object) -> None:
         try:
             self.leave()
-        except Exception:
-            raise
-        except BaseException:  # perhaps interrupted before it began
-            self.transaction.client.background(self._side.left())
+        except BaseException as error:  # perhaps interrupted before it began
+            if is_interrupt(error):
+                self.transaction.client.background(self._side.left())
             raise
 
     def __repr__(self) -> str:

@@ -7,6 +7,7 @@ import sys
 import threading
 from typing import Any, Literal
 
+from distsync._signal_handlers import raise_if_from_handler
 from distsync.errors import ConfigurationError
 
 TIMEOUT_MAX = threading.TIMEOUT_MAX
@@ -25,7 +26,8 @@ def validate_int(label: str, number: Any, least: int | None = None) -> int:
     """Return ``number`` as an int, or raise TypeError, or ValueError if it is below ``least``."""
     try:
         whole = operator.index(number)
-    except TypeError:
+    except TypeError as error:
+        raise_if_from_handler(error)
         raise TypeError(f"{label} must be a whole number, not {type(number).__name__}") from None
     if least is not None and whole < least:
         raise ValueError(f"{label} must be >= {least}, not {whole}")

@@ -43,6 +43,7 @@ from distsync._protocols.steps import (
     SetData,
     Sync,
 )
+from distsync._signal_handlers import is_interrupt
 from distsync.errors import DeadlineError, NoNodeError, NotEmptyError, OutcomeUnknownError, ZnodeError
 
 
@@ -158,7 +159,7 @@ class Receipts:
             raise
         except BaseException as error:
             if receipt is None:
-                if on_unknown_outcome is not None and not isinstance(error, Exception):
+                if on_unknown_outcome is not None and is_interrupt(error):
                     await Background(on_unknown_outcome(False))
                 raise
             if isinstance(error, DeadlineError) and (not in_doubt or (in_flight and not error.sent)):

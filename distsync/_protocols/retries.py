@@ -15,6 +15,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from distsync._protocols.steps import Background, Children, Connected, Create, Delete, Pipeline, Request, Sync
+from distsync._signal_handlers import is_interrupt, raise_if_from_handler
 from distsync.errors import (
     DeadlineError,
     DisconnectedError,
@@ -207,7 +208,7 @@ class DeferredWork:
         try:
             await work()
         except BaseException as error:
-            is_done = isinstance(error, Exception) and not isinstance(error, DeadlineError)
+            is_done = not (is_interrupt(error) or isinstance(error, DeadlineError))
             raise
         finally:
             if is_done and work in self._works:
@@ -224,6 +225,7 @@ def call_user_function(
     try:
         return function(argument), None
     except Exception as error:
+        raise_if_from_handler(error)
         return None, error
 
 

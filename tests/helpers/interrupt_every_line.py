@@ -10,41 +10,55 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
+import kazoo
+
 import distsync
 
 OURS = os.path.dirname(distsync.__file__)
+PACKAGES = (OURS, os.path.dirname(kazoo.__file__))
+"""Packages whose lines may run in the calling thread."""
 
 
 SUSPENDABLE = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
 
 class Strike:
-    """KeyboardInterrupt at the ``which``-th place in our own lines; ``where`` it was, None if there are fewer."""
+    """An exception at the ``which``-th place in the lines of ``packages``; ``where`` it was, None if there are fewer.
 
-    def __init__(self, which: int) -> None:
+    Like a signal handler's, its frame has the interrupted frame as an argument.
+    """
+
+    def __init__(
+        self, which: int, error: type[BaseException] = KeyboardInterrupt, packages: tuple[str, ...] = (OURS,)
+    ) -> None:
         self.left = which
         self.where: str | None = None
+        self.raised = error("of a signal handler")
+        self.packages = packages
 
     def __call__(self, frame: FrameType, event: str, arg: Any) -> None:
         name = frame.f_code.co_filename
-        if event not in ("call", "c_return") or not name.startswith(OURS) or self.where is not None:
+        if event not in ("call", "c_return") or not name.startswith(self.packages) or self.where is not None:
             return
         if event == "call" and frame.f_code.co_flags & SUSPENDABLE:
             return  # what a profiler raises there passes its frame by, unlike a signal
         self.left -= 1
         if self.left == 0:
             self.where = f"{name[len(OURS) + 1 :]}:{frame.f_lineno} {frame.f_code.co_name}, {event}"
-            raise KeyboardInterrupt
+            raise self.raised
 
     def during(self, action: Callable[[], object]) -> str | None:
-        """``action`` with the interrupt in it; where it was."""
+        """``action`` with the exception in it, which arrives as itself; where it was."""
+        arrived = None
         sys.setprofile(self)
         try:
             action()
-        except KeyboardInterrupt:
-            pass
+        except BaseException as error:
+            arrived = error
         finally:
             sys.setprofile(None)
+        if arrived is not (None if self.where is None else self.raised):
+            raise AssertionError(f"{self.raised!r} became {arrived!r} at {self.where}") from arrived
         return self.where
 
 

@@ -53,6 +53,7 @@ from distsync._protocols.steps import (
     Wait,
     WatchNode,
 )
+from distsync._signal_handlers import handler_frame, is_interrupt, raise_if_from_handler
 from distsync.errors import ClientClosedError, DeadlineError
 
 #: A protocol that still awaits steps after this many interrupts and expired deadlines is
@@ -326,7 +327,7 @@ class ProtocolRun:
             return []
         if self._interrupted_at is not None:
             return self.created_nodes.holds[self._interrupted_at :]
-        return self.created_nodes.holds if isinstance(error, Exception) else []
+        return [] if is_interrupt(error) else self.created_nodes.holds
 
     @property
     def is_started(self) -> bool:
@@ -343,10 +344,11 @@ def _clear_frames(trace: TracebackType | None) -> None:
     """Clear the frames of the protocol, and those of its callers that have ended.
 
     A generator or coroutine among the callers may have caught the error and be suspended again.
-    Clearing its frame would close it.
+    Clearing its frame would close it. The frame of a signal handler is kept, because it tells
+    whose error this is.
     """
-    inside = False
-    while trace is not None:
+    inside, handler = False, handler_frame(trace)
+    while trace is not None and trace.tb_frame is not handler:
         code = trace.tb_frame.f_code
         inside = inside or code is ProtocolRun._step.__code__
         if inside or not code.co_flags & SUSPENDABLE:
@@ -360,27 +362,36 @@ def drive(run: ProtocolRun, wakeup_queue: SimpleQueue[Any]) -> Any:
 
     ``run.wake`` must put an item into ``wakeup_queue``. A signal can interrupt the wait.
     """
-    while not _drive_on(run, wakeup_queue):
-        pass
-    return run.result()
+    interrupt: BaseException | None = None
+    latest: BaseException | None = None
+    try:
+        while (latest := _drive_on(run, wakeup_queue)) is not None:
+            interrupt = latest
+        if interrupt is not None:  # whatever the protocol has made of it
+            raise interrupt
+        return run.result()
+    finally:
+        del interrupt, latest  # breaks a reference cycle: an error's traceback refers to this frame
 
 
-def _drive_on(run: ProtocolRun, wakeup_queue: SimpleQueue[Any]) -> bool:
-    """Drive until the protocol ends, and return True; return False if interrupted."""
+def _drive_on(run: ProtocolRun, wakeup_queue: SimpleQueue[Any]) -> BaseException | None:
+    """Drive until the protocol ends, and return None, or until an interrupt, and return that."""
     try:
         while not run.resume():
             _sleep(run, wakeup_queue)
-        return True
+        return None
     except BaseException as error:
         run.context.unlock()
         run.interrupt(error)
-        return False
+        return error
 
 
 def _sleep(run: ProtocolRun, wakeup_queue: SimpleQueue[Any]) -> None:
     run.read_replies(seconds_to_sleep(run))
-    with contextlib.suppress(Empty):
+    try:
         wakeup_queue.get(timeout=seconds_to_sleep(run))
+    except Empty as error:
+        raise_if_from_handler(error)
 
 
 def seconds_to_sleep(run: ProtocolRun) -> float:

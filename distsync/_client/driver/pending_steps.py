@@ -11,6 +11,7 @@ from distsync._client.driver.driver_context import DriverContext
 from distsync._client.transport.reply_futures import Outcome, ReplyFuture
 from distsync._client.wait_log import WaitProgress
 from distsync._protocols.steps import Call, Listing, Request, Signal, Step, Wait, WakeReason
+from distsync._signal_handlers import raise_if_from_handler
 from distsync.errors import DeadlineError
 
 
@@ -145,6 +146,7 @@ class AwaitConnection(Pending):
         try:
             session = context.session()
         except Exception as error:
+            raise_if_from_handler(error)
             return self._finish(Outcome(error=error))
         return None if session is None else self._finish(Outcome(session))
 

@@ -39,6 +39,7 @@ from kazoo.protocol.serialization import int_struct
 
 from distsync._client.clocks import wait_clock
 from distsync._client.transport.reply_reader import HEADER, CallerReadsReplies
+from distsync._signal_handlers import is_interrupt, raise_if_from_handler
 
 if TYPE_CHECKING:
     import threading
@@ -245,9 +246,14 @@ class FastIO(CallerReadsReplies):
         """Send the queue, now if possible. Callable from any thread; does not block."""
         with self.lock:
             if self._caller_io_enabled:
-                with suppress(OSError):  # the connection thread gets the error too
+                try:
                     if self._send_queued() and not self.client._queue:
                         return
+                except BaseException as error:
+                    if is_interrupt(error) or not isinstance(error, OSError):
+                        self.wake()  # the connection thread sends the rest
+                        raise
+                    # The connection thread gets an error of the socket too.
         self.wake()
 
     def _send_request(self, read_timeout: float, connect_timeout: float) -> None:
@@ -317,7 +323,8 @@ class FastIO(CallerReadsReplies):
                 # One operation of C, which no signal can divide: all sent bytes are counted.
                 try:
                     outgoing.sent.extend(map(self._socket.send, (outgoing.data[done:],)))
-                except WOULD_BLOCK:
+                except WOULD_BLOCK as error:
+                    raise_if_from_handler(error)
                     return False
             self._outgoing = None
             self._sent_at = wait_clock()

@@ -45,6 +45,7 @@ from distsync._client.settings import Settings
 from distsync._client.transport import fast_io
 from distsync._client.transport.kazoo_errors import unknown_error
 from distsync._client.transport.reply_futures import ReplyFuture
+from distsync._signal_handlers import raise_if_from_handler
 from distsync.errors import PayloadTooLargeError
 
 #: Maximum duration in seconds of one attempt to reach one host. Less than the 2 s in which a client
@@ -180,8 +181,10 @@ class KazooConnection(kazoo_connection.ConnectionHandler):  # type: ignore[misc]
 
     def wake(self) -> None:
         """Wake the connection thread, which then sends the queue."""
-        with contextlib.suppress(BlockingIOError):  # a full pipe wakes it as well
+        try:
             self._write_sock.send(b"\0")
+        except BlockingIOError as error:  # a full pipe wakes it as well
+            raise_if_from_handler(error)
 
     def send(self) -> None:
         """Send the queue. Callable from any thread; does not block."""
@@ -259,6 +262,7 @@ class KazooConnection(kazoo_connection.ConnectionHandler):  # type: ignore[misc]
         try:
             body = request.serialize()
         except Exception as error:  # an argument of a wrong type
+            raise_if_from_handler(error)
             reply.set_exception(error)
             return b""
         if len(body) + 8 > REQUEST_BYTES:

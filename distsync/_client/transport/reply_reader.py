@@ -24,7 +24,6 @@ from __future__ import annotations
 import select
 import struct
 import threading
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from kazoo.exceptions import EXCEPTIONS, NoNodeError, UnimplementedError
@@ -32,6 +31,7 @@ from kazoo.protocol import connection as kazoo_connection
 from kazoo.protocol.serialization import Close, Exists, GetChildren, GetChildren2, Transaction, int_struct
 
 from distsync._client.clocks import wait_clock
+from distsync._signal_handlers import raise_if_from_handler
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -113,16 +113,20 @@ class CallerReadsReplies(kazoo_connection.ConnectionHandler):  # type: ignore[mi
         The connection thread is woken if input is left, because ``poll()`` does not report bytes
         that are in our buffer already.
         """
-        with suppress(RuntimeError):
+        try:
             self.reader_lock.release()
+        except RuntimeError as error:  # it is not held
+            raise_if_from_handler(error)
         if self._input:
             self._deferred_until = 0.0
             self._wake_if_alive()
 
     def _wake_if_alive(self) -> None:
         """Wake the connection thread, if it has not ended."""
-        with suppress(OSError, AttributeError):
+        try:
             self.wake()
+        except (OSError, AttributeError) as error:
+            raise_if_from_handler(error)
 
     @property
     def _is_reader(self) -> bool:
@@ -135,7 +139,7 @@ class CallerReadsReplies(kazoo_connection.ConnectionHandler):  # type: ignore[mi
         until = wait_clock() + seconds
         self._deferred_until = until + CALLER_READ_WINDOW_S
         sock, poller = self._socket, select.poll()
-        with suppress(OSError, ValueError):  # the socket is being closed, which the connection thread handles
+        try:
             poller.register(sock, select.POLLIN)
             while replies[-1].outcome is None:
                 if not poller.poll(max(0.0, until - wait_clock()) * 1000):
@@ -149,6 +153,8 @@ class CallerReadsReplies(kazoo_connection.ConnectionHandler):  # type: ignore[mi
                     if not self._discard_delivered() and not self._deliver(replies):
                         return
             self._deferred_until = wait_clock() + CALLER_READ_WINDOW_S
+        except (OSError, ValueError) as error:  # the socket is being closed, which the connection thread handles
+            raise_if_from_handler(error)
 
     def _has_reply(self) -> bool:
         """Whether the input begins with a complete and plausible reply."""
@@ -172,7 +178,8 @@ class CallerReadsReplies(kazoo_connection.ConnectionHandler):  # type: ignore[mi
         elif not missing:
             try:
                 response = request.deserialize(bytes(self._input[int_struct.size : self._length()]), HEADER.size)
-            except Exception:
+            except Exception as error:
+                raise_if_from_handler(error)
                 return False
             if request.type == Transaction.type:
                 response = Transaction.unchroot(client, response)

@@ -30,6 +30,7 @@ from distsync._client.transport.kazoo_requests import Translator, result_of
 from distsync._client.transport.reply_futures import Batch, Outcome, ReplyFuture
 from distsync._client.transport.watch_table import WatchTable
 from distsync._protocols.steps import Create, Delete, Multi, Request, SessionInfo, SetData, Signal, Sync
+from distsync._signal_handlers import raise_if_from_handler
 from distsync.errors import ClientClosedError, ConfigurationError, SessionLostError
 
 #: Requests whose replies prove that the session was alive when they were sent (see lease_clock.py).
@@ -219,6 +220,7 @@ class ZooKeeperSession:
         try:
             outcome = Outcome(error=translate(error, reply.request)) if error else self._outcome_of(reply, response)
         except Exception as unexpected:
+            raise_if_from_handler(unexpected)
             outcome = Outcome(error=translate(unexpected, reply.request))
         if isinstance(reply.request, PROVING_REQUESTS) and (
             outcome.error is None or isinstance(outcome.error, LEADER_ERRORS)

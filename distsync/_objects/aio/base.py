@@ -17,6 +17,7 @@ from distsync._client.driver.task_order import orders
 from distsync._objects.base import FencingToken, SharedObject
 from distsync._pickle import stable_pickle_name
 from distsync._protocols.locks.lock import Grant
+from distsync._signal_handlers import raise_if_from_handler
 from distsync.errors import LockLostError, NotHeldError
 
 if TYPE_CHECKING:
@@ -31,7 +32,8 @@ def mine() -> object:
     """Return the running task's identity as an owner."""
     try:
         task = asyncio.current_task()
-    except RuntimeError:  # no loop runs here
+    except RuntimeError as error:  # no loop runs here
+        raise_if_from_handler(error)
         task = None
     return object() if task is None else _owners.setdefault(task, object())
 

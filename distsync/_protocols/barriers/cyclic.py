@@ -77,6 +77,7 @@ from distsync._protocols.wait_queue import (
     read_consistent,
     sequence_distance,
 )
+from distsync._signal_handlers import is_interrupt, raise_if_from_handler
 from distsync.errors import (
     BadVersionError,
     BrokenBarrierError,
@@ -166,7 +167,8 @@ def generation_in(path: str, node: Node) -> BarrierGeneration:
         passed = tuple(tuple(map(str, names)) for names in fields["passed"])
         left = tuple(map(str, fields.get("left", ())))  # older versions do not write it
         return BarrierGeneration(parties, generation, broken, after, passed, left, node.stat.version)
-    except DECODE_ERRORS:
+    except DECODE_ERRORS as error:
+        raise_if_from_handler(error)
         raise CorruptNodeError(path, node.data) from None
 
 
@@ -309,9 +311,7 @@ class BarrierCore:
             gives_up = isinstance(error, (DeadlineError, SessionLostError, OutcomeUnknownError))
             has_left = False
             try:
-                has_left = (
-                    on_cancel_leave and not isinstance(error, Exception) and await self._leave_before_end(entry.name)
-                )
+                has_left = on_cancel_leave and is_interrupt(error) and await self._leave_before_end(entry.name)
             finally:
                 if not has_left:
                     await self.unfinished.defer(partial(self._leave_and_break, waiter, gives_up))

@@ -57,6 +57,7 @@ from distsync._protocols.steps import (
     Watch,
 )
 from distsync._protocols.wait_queue import LOCK, QueueEntry, enqueue, in_order, read_consistent, sequence_distance
+from distsync._signal_handlers import raise_if_from_handler
 from distsync.errors import (
     BadVersionError,
     CorruptNodeError,
@@ -194,7 +195,8 @@ def _fields(path: str, data: bytes) -> tuple[int | None, tuple[str, ...]]:
         fields = json.loads(data)
         parties = None if fields["parties"] is None else int(fields["parties"])
         return parties, tuple(map(str, fields["inside"]))
-    except DECODE_ERRORS:
+    except DECODE_ERRORS as error:
+        raise_if_from_handler(error)
         raise CorruptNodeError(path, data) from None
 
 

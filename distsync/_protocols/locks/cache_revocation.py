@@ -54,6 +54,7 @@ from distsync._protocols.steps import (
     WakeReason,
     Watch,
 )
+from distsync._signal_handlers import raise_if_from_handler
 from distsync.errors import (
     AccessDeniedError,
     BadVersionError,
@@ -77,7 +78,8 @@ def is_cached_entry(data: bytes) -> bool:
         return False
     try:
         fields = json.loads(data)
-    except (ValueError, RecursionError):
+    except (ValueError, RecursionError) as error:
+        raise_if_from_handler(error)
         return False
     return isinstance(fields, dict) and bool(fields.get(KEEP))
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from distsync._protocols import wait_queue
-from distsync._protocols.locks.lock import Grant
+from distsync._protocols.locks.grant import Grant, TemporaryOwner
 from distsync._protocols.locks.revocation import carry_over, watch_revocation
 from distsync._protocols.retries import delete_guaranteed, delete_until_session_ends, read
 from distsync._protocols.steps import (
@@ -64,6 +64,11 @@ class ReadGrant:
     joined: int = 1
     downgrading: bool = False
     released: bool = False
+
+    @property
+    def is_held(self) -> bool:
+        """Whether any thread reads: nobody does for the clean-up of an interrupted call."""
+        return not all(isinstance(owner, TemporaryOwner) for owner in tuple(self.owners))
 
     def leave(self, owner: object) -> None:
         """Remove a reader, and what is subscribed for it."""

@@ -35,6 +35,13 @@ class CacheState:
         self.contended = True
 
 
+class TemporaryOwner:
+    """Owner of what an interrupted call had acquired or was releasing, until its clean-up releases it.
+
+    Nobody holds it until then.
+    """
+
+
 @dataclass(eq=False)
 class Subscriber:
     """An object with callbacks, from its acquire of a grant to its release.
@@ -127,5 +134,6 @@ async def hold(entry: wait_queue.QueueEntry, owner: object = None) -> Grant:
 
 
 def of_owner(grants: Iterable[Grant], owner: object, count: int) -> list[Grant]:
-    """Return at most ``count`` of the grants, those of ``owner`` first."""
-    return sorted(grants, key=lambda grant: grant.owner is not owner)[:count]
+    """Return at most ``count`` of the grants that are held, those of ``owner`` first."""
+    held = (grant for grant in grants if not isinstance(grant.owner, TemporaryOwner))
+    return sorted(held, key=lambda grant: grant.owner is not owner)[:count]

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from distsync._protocols import wait_queue
 from distsync._protocols.locks.cache_revocation import is_occupied, watch_for_contenders
-from distsync._protocols.locks.grant import CacheState, Grant, hold
+from distsync._protocols.locks.grant import CacheState, Grant, TemporaryOwner, hold
 from distsync._protocols.retries import delete_own, delete_until_session_ends
 from distsync._protocols.steps import ZNODE_DELETED, Background, SessionAlive, Signal, StopHolding, Wait, WakeReason
 from distsync.errors import DeadlineError, LockLostError, NotHeldError
@@ -109,6 +109,14 @@ class LockCore:
         """Whether a thread of this process holds the lock or is enqueued for it."""
         self._apply_losses()
         return self.contending or self.grant is not None
+
+    @property
+    def held_grant(self) -> Grant | None:
+        """The grant if a thread of this process holds the lock, otherwise None.
+
+        Nobody holds what an interrupted call leaves to its clean-up.
+        """
+        return None if isinstance(self.owner, TemporaryOwner) else self.grant
 
     @property
     def idle(self) -> bool:
@@ -417,7 +425,7 @@ class LockCore:
         """
         self._apply_losses()
         self._raise_if_lost(owner)
-        grant = self.grant
+        grant = self.held_grant
         if grant is None:
             raise NotHeldError(f"cannot release {self.path}: it is not held by this process")
         try:
@@ -448,12 +456,13 @@ class LockCore:
             self._start_next_contender()
         self._wake_all_local_waiters()  # the interrupt may have come between granting a waiter and waking it
 
-    def undo_acquire(self, owner: object, before: LockSnapshot, temporary_owner: object) -> Coroutine[Any, Any, None]:
+    def undo_acquire(
+        self, owner: object, before: LockSnapshot, temporary_owner: TemporaryOwner
+    ) -> Coroutine[Any, Any, None]:
         """Undo acquisitions by ``owner`` made after the snapshot ``before``.
 
         Return a coroutine that releases the lock. Until then ``temporary_owner`` owns the lock, so
-        that ``owner`` cannot mistake itself for the holder. Idempotent if called again with the
-        same ``temporary_owner``.
+        that nobody holds it. Idempotent if called again with the same ``temporary_owner``.
         """
         grant, mine = self.grant, before.grant if before.owner is owner else None
         old = (*before.unreported_losses, (owner, mine))
@@ -464,7 +473,7 @@ class LockCore:
             self.reduce_depth(before.depth)
             return self.force_release(None, owner)
         grant.unsubscribe_all()
-        self.owner = temporary_owner
+        self._set_temporary_owner(grant, temporary_owner)
         return self.force_release(grant, temporary_owner)
 
     def finish_release(self, before: LockSnapshot, caller: object) -> Coroutine[Any, Any, None]:
@@ -487,7 +496,8 @@ class LockCore:
         if self.grant is before.grant is not None and self.owner is owner:
             self.reduce_depth(before.depth - 1)
             if before.depth <= 1:
-                self.owner = owner = object()  # so that the former holder cannot mistake itself for the holder
+                owner = TemporaryOwner()
+                self._set_temporary_owner(before.grant, owner)
         elif self.grant is before.grant:  # handed to another thread, which deletes the znode
             return self.force_release(None, object())
         else:
@@ -499,6 +509,12 @@ class LockCore:
         if self.grant is not None and self.grant.subscribers:
             self.grant.unsubscribe(depth)
         self.depth = depth
+
+    def _set_temporary_owner(self, grant: Grant, temporary_owner: TemporaryOwner) -> None:
+        """Let nobody hold the lock until the clean-up releases it."""
+        self.owner = temporary_owner
+        if grant.cache is not None:
+            grant.cache.contended = True  # the fast path does not release it into the cache
 
     @property
     def snapshot(self) -> LockSnapshot:

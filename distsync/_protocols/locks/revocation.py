@@ -42,6 +42,7 @@ from distsync._protocols.steps import (
     Watch,
     WatchNode,
 )
+from distsync._signal_handlers import raise_if_from_handler
 from distsync.errors import BadVersionError, DeadlineError, DistsyncError, NoNodeError, NotHeldError
 
 #: Data of a revocation request: the recipe's, and Curator's.
@@ -62,7 +63,8 @@ WRITER = "writer"
 def _fields(data: bytes) -> dict[str, Any]:
     try:
         fields = json.loads(data)
-    except (ValueError, RecursionError):
+    except (ValueError, RecursionError) as error:
+        raise_if_from_handler(error)
         return {}
     return fields if isinstance(fields, dict) else {}
 

@@ -26,7 +26,7 @@ from distsync._protocols.locks.cache_revocation import (
     without_cache_flag,
 )
 from distsync._protocols.locks.downgrade import ReadGrant, into_reader
-from distsync._protocols.locks.grant import CacheState
+from distsync._protocols.locks.grant import CacheState, TemporaryOwner
 from distsync._protocols.locks.lock import MAX_LOCAL_HANDOVERS, Grant, LockCore, hold
 from distsync._protocols.retries import delete_own, delete_until_session_ends, try_delete_own
 from distsync._protocols.state.watch_cache import WatchCache
@@ -351,7 +351,7 @@ class SharedCore:
 
         The coroutine completes the release, on behalf of a temporary owner.
         """
-        stranger = object()
+        stranger = TemporaryOwner()
         if self.unreported_losses.get(owner) is share.grant:
             del self.unreported_losses[owner]
         if owner in share.owners:
@@ -360,13 +360,13 @@ class SharedCore:
         return self.force_release(share, stranger)
 
     def undo_acquire(
-        self, owner: object, before: ReadSnapshot, temporary_owner: object
+        self, owner: object, before: ReadSnapshot, temporary_owner: TemporaryOwner
     ) -> Coroutine[Any, Any, None] | None:
         """Undo acquisitions by ``owner`` made after the snapshot ``before``.
 
         Return a coroutine that releases the lock, or None if it stays held. Until then
-        ``temporary_owner`` reads, so that ``owner`` cannot mistake itself for a reader. Idempotent
-        if called again with the same ``temporary_owner``.
+        ``temporary_owner`` reads, so that nobody counts as a reader. Idempotent if called again with
+        the same ``temporary_owner``.
         """
         share = self.share_of(owner) or self.share_of(temporary_owner)
         if not before.depth and self.unreported_losses.get(owner) is not before.unreported_losses:

@@ -41,6 +41,7 @@ from distsync._protocols.steps import (
     Wait,
     Watch,
 )
+from distsync._signal_handlers import raise_if_from_handler
 from distsync.errors import CorruptNodeError, DistsyncError, NodeExistsError, NoNodeError
 
 #: Maximum number of answers read per listing, and of those requested at the same time.
@@ -163,7 +164,8 @@ def _parse_reply(name: str) -> TaskReply | None:
     try:
         job, part, kind = name.split(".")
         return TaskReply(int(job), int(part), kind, b"")
-    except ValueError:
+    except ValueError as error:
+        raise_if_from_handler(error)
         return None
 
 
@@ -217,7 +219,8 @@ def _parse_caller(data: bytes) -> tuple[bool, int]:
     try:
         record = json.loads(data)
         return bool(record["alone"]), int(record["timeout_ms"])
-    except DECODE_ERRORS:
+    except DECODE_ERRORS as error:
+        raise_if_from_handler(error)
         return False, 60_000
 
 

@@ -32,6 +32,7 @@ from distsync._protocols.queues.segments import BATCH_BYTES, ITEM_BYTES
 from distsync._protocols.receipts import Operation, Receipts
 from distsync._protocols.retries import ensure, parent_of, read, read_all
 from distsync._protocols.steps import Background, Children, Create, Delete, Exists, Guid, SetData, StopHolding
+from distsync._signal_handlers import raise_if_from_handler
 from distsync.errors import BadVersionError, CorruptNodeError, NodeExistsError, NoNodeError
 
 #: Maximum number of tasks that a worker claims at once: a quarter of a segment, so that four
@@ -69,7 +70,8 @@ def task_of(path: str) -> Task:
     try:
         caller, job, part = path.rpartition("/")[2].removeprefix("i_").split("_")[0].split(".")
         return Task(caller, int(job), int(part))
-    except ValueError:
+    except ValueError as error:
+        raise_if_from_handler(error)
         raise CorruptNodeError(path, path.rpartition("/")[2].encode()) from None
 
 

@@ -23,6 +23,7 @@ from typing import NamedTuple
 from distsync._protocols.queues.segments import Segments
 from distsync._protocols.retries import read_all
 from distsync._protocols.steps import Exists, Loss
+from distsync._signal_handlers import raise_if_from_handler
 
 #: Items in a segment: fewer than in a queue without claims, because each get lists one.
 SEGMENT = 100
@@ -46,7 +47,8 @@ class ItemHeader(NamedTuple):
         line, end, payload = data.partition(b"\n")
         try:
             deliveries, key = json.loads(line)
-        except (TypeError, ValueError, RecursionError):
+        except (TypeError, ValueError, RecursionError) as error:
+            raise_if_from_handler(error)
             return cls(), data
         known = end and type(deliveries) is int and deliveries >= 0 and (key is None or isinstance(key, str))
         return (cls(deliveries, key), payload) if known else (cls(), data)

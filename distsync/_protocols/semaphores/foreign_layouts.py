@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections import deque
 
 from distsync._protocols import wait_queue
-from distsync._protocols.locks.grant import Grant, hold, of_owner
+from distsync._protocols.locks.grant import Grant, TemporaryOwner, hold, of_owner
 from distsync._protocols.retries import delete_guaranteed, delete_own, delete_until_session_ends, ensure, read, read_all
 from distsync._protocols.steps import (
     ZNODE_DELETED,
@@ -217,9 +217,10 @@ class PoolSemaphoreCore:
         try:
             if started is not None:
                 started[0] = True
-            if count > len(self.grants):
+            chosen = of_owner(self.grants, owner, count)
+            if count > len(chosen):
                 raise OverReleaseError("Semaphore released too many times")
-            mine += of_owner(self.grants, owner, count)
+            mine += chosen
             for grant in mine:
                 self.grants.remove(grant)
             lost = [grant for grant in mine if not await self._delete_lease(grant)]
@@ -227,6 +228,7 @@ class PoolSemaphoreCore:
             raise
         except BaseException:
             for grant in mine or of_owner(self.grants, owner, count):
+                grant.owner = TemporaryOwner()
                 await Background(self.force_release(grant))
             raise
         if lost:

@@ -17,7 +17,7 @@ from collections.abc import Awaitable
 from typing import Any
 
 from distsync._protocols import wait_queue
-from distsync._protocols.locks.grant import Grant, hold, of_owner
+from distsync._protocols.locks.grant import Grant, TemporaryOwner, hold, of_owner
 from distsync._protocols.receipts import Receipts
 from distsync._protocols.retries import (
     DECODE_ERRORS,
@@ -45,6 +45,7 @@ from distsync._protocols.steps import (
     Sync,
     Watch,
 )
+from distsync._signal_handlers import raise_if_from_handler
 from distsync.errors import (
     BadVersionError,
     CorruptNodeError,
@@ -64,7 +65,8 @@ def parse_permits(path: str, data: bytes) -> tuple[int, int]:
     try:
         fields = json.loads(data)
         return int(fields["initial"]), int(fields["extra"])
-    except DECODE_ERRORS:
+    except DECODE_ERRORS as error:
+        raise_if_from_handler(error)
         raise CorruptNodeError(path, data) from None
 
 
@@ -226,6 +228,7 @@ class SemaphoreCore:
             raise
         except BaseException:
             for grant in mine or of_owner(self.grants, owner, count):
+                grant.owner = TemporaryOwner()
                 await Background(self.force_release(grant))
             raise
         if lost:

@@ -16,7 +16,7 @@ from contextlib import suppress
 from functools import partial
 
 from distsync._protocols import wait_queue
-from distsync._protocols.locks.lock import Grant
+from distsync._protocols.locks.grant import Grant, of_owner
 from distsync._protocols.retries import read_all
 from distsync._protocols.semaphores.leases import SemaphoreCore
 from distsync._protocols.steps import (
@@ -34,6 +34,7 @@ from distsync._protocols.steps import (
     StopHolding,
     Sync,
 )
+from distsync._signal_handlers import is_interrupt
 from distsync.errors import (
     BadVersionError,
     DeadlineError,
@@ -172,11 +173,10 @@ async def _cancel(core: SemaphoreCore, entry: wait_queue.QueueEntry, max_permits
     except DeadlineError:
         await Background(_cancel_wait(core, entry, max_permits))
         return True
-    except Exception:
-        raise
-    except BaseException:
-        if not in_flight:
-            await Background(_cancel_wait(core, entry, max_permits))
+    except BaseException as error:
+        if is_interrupt(error):
+            if not in_flight:
+                await Background(_cancel_wait(core, entry, max_permits))
         raise
     if exceeds_max:
         raise OverReleaseError("Semaphore released too many times")
@@ -210,11 +210,10 @@ async def release_permits(
                     pass
             except LockLostError as error:
                 lost = lost or error
-    except Exception:
-        raise
-    except BaseException:
-        if remaining:
-            await Background(_release_rest(core, remaining, max_permits, owner))
+    except BaseException as error:
+        if is_interrupt(error):
+            if remaining:
+                await Background(_release_rest(core, remaining, max_permits, owner))
         raise
     if lost is not None:
         raise lost
@@ -229,10 +228,11 @@ async def _release_rest(core: SemaphoreCore, count: int, max_permits: int | None
 async def _release_one(core: SemaphoreCore, max_permits: int | None, owner: object) -> bool:
     """Release a permit. Return False if it was one that another process had already released."""
     _forget_released_elsewhere(core)
-    if not core.grants:
+    chosen = of_owner(core.grants, owner, 1)
+    if not chosen:
         await _release_permit_elsewhere(core, max_permits)
         return True
-    grant = min(core.grants, key=lambda grant: grant.owner is not owner)
+    grant = chosen[0]
     core.grants.remove(grant)
     try:
         await StopHolding(grant.loss)
@@ -302,11 +302,9 @@ async def _release_permit_elsewhere(core: SemaphoreCore, max_permits: int | None
                 return
     except DeadlineError:
         await Background(_release_another(core, max_permits))
-    except Exception:
-        is_reported = True
-        raise
-    except BaseException:
-        if not in_flight:
+    except BaseException as error:
+        is_reported = not is_interrupt(error)
+        if not (is_reported or in_flight):
             await Background(_release_another(core, max_permits))
         raise
 

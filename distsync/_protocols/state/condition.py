@@ -46,6 +46,7 @@ from distsync._protocols.steps import (
     Watch,
 )
 from distsync._protocols.wait_queue import LOCK, QueueEntry, enqueue, in_order
+from distsync._signal_handlers import raise_if_from_handler
 from distsync.errors import (
     BadVersionError,
     CorruptNodeError,
@@ -68,8 +69,8 @@ def names_in(path: str, data: bytes) -> list[str]:
         names = json.loads(data)
         if isinstance(names, list) and all(isinstance(name, str) for name in names):
             return names
-    except DECODE_ERRORS:
-        pass
+    except DECODE_ERRORS as error:
+        raise_if_from_handler(error)
     raise CorruptNodeError(path, data)
 
 

@@ -20,6 +20,7 @@ from distsync._protocols.receipts import Operation, Receipts
 from distsync._protocols.retries import DECODE_ERRORS, INTERRUPTED, ensure, parent_of, read, read_all
 from distsync._protocols.state.versioned_value import setting
 from distsync._protocols.steps import Connected, Create, Delete, GetData, Multi, Node, Sync, Wait, WakeReason, Watch
+from distsync._signal_handlers import raise_if_from_handler
 from distsync.errors import (
     BadVersionError,
     CorruptNodeError,
@@ -48,7 +49,8 @@ def record_in(path: str, node: Node) -> LatchRecord:
     try:
         fields = json.loads(node.data)
         return LatchRecord(int(fields["count"]), int(fields["left"]), int(fields["round"]), node.stat.version)
-    except DECODE_ERRORS:
+    except DECODE_ERRORS as error:
+        raise_if_from_handler(error)
         raise CorruptNodeError(path, node.data) from None
 
 

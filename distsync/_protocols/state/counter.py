@@ -17,6 +17,7 @@ from distsync._protocols.queues.blocking_get import LocalTurnQueue
 from distsync._protocols.receipts import Receipts
 from distsync._protocols.state.versioned_value import Remembered, ValueCore
 from distsync._protocols.steps import Connected, Node, SessionInfo
+from distsync._signal_handlers import raise_if_from_handler
 from distsync.errors import CorruptNodeError
 
 
@@ -45,7 +46,8 @@ class CounterCore:
         """Parse the znode. Raises CorruptNodeError."""
         try:
             return Known(int(node.data or b"0"), node.stat.version)
-        except ValueError:
+        except ValueError as error:
+            raise_if_from_handler(error)
             raise CorruptNodeError(self.path, node.data) from None
 
     async def get(self, sync: bool = False) -> int:

@@ -46,6 +46,7 @@ from distsync._protocols.steps import (
     WakeReason,
     Watch,
 )
+from distsync._signal_handlers import raise_if_from_handler
 from distsync.errors import DeadlineError, DisconnectedError, NodeExistsError, NoNodeError, SessionLostError
 
 LEADER = "LEADER"
@@ -72,7 +73,8 @@ def leading(data: bytes) -> Leading:
     try:
         record = json.loads(data)
         return Leading(data, str(record["candidate"]), int(record["token"]))
-    except DECODE_ERRORS:
+    except DECODE_ERRORS as error:
+        raise_if_from_handler(error)
         return Leading(data, "", 0)
 
 

@@ -18,6 +18,7 @@ import json
 from distsync._protocols.queues.blocking_get import LocalTurnQueue
 from distsync._protocols.retries import DECODE_ERRORS, INTERRUPTED, ensure, read_all
 from distsync._protocols.steps import Children, Connected, GetData, Listing, Node, SetData
+from distsync._signal_handlers import raise_if_from_handler
 from distsync.errors import CorruptNodeError, DeadlineError, MismatchError, NoNodeError
 
 #: Number of blocks of an era: the versions greater than 0.
@@ -114,7 +115,8 @@ class IdsCore:
         try:
             fields = json.loads(node.data)
             block, start = int(fields["block"]), int(fields["start"])
-        except DECODE_ERRORS:
+        except DECODE_ERRORS as error:
+            raise_if_from_handler(error)
             raise CorruptNodeError(self.path, node.data) from None
         if block != self.block:
             raise MismatchError("the block", self.path, block, self.block)

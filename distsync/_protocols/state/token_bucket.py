@@ -23,6 +23,7 @@ from distsync._protocols.queues.blocking_get import LocalTurnQueue
 from distsync._protocols.retries import DECODE_ERRORS, INTERRUPTED, ensure, read
 from distsync._protocols.state.versioned_value import Remembered, setting
 from distsync._protocols.steps import Background, Connected, GetData, Guid, Multi, Node, Stat, Wait, WakeReason
+from distsync._signal_handlers import raise_if_from_handler
 from distsync.errors import (
     BadVersionError,
     CorruptNodeError,
@@ -91,7 +92,8 @@ def bucket_in(path: str, node: Node) -> Bucket:
         rate, burst, level = (float(fields[name]) for name in ("rate", "burst", "level"))
         bucket = Bucket(rate, burst, level, int(fields["at"]), float(fields["want"]), debt, str(fields["by"]))
         return bucket.made(node.stat)
-    except DECODE_ERRORS:
+    except DECODE_ERRORS as error:
+        raise_if_from_handler(error)
         raise CorruptNodeError(path, node.data) from None
 
 

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from distsync._protocols.retries import DECODE_ERRORS
+from distsync._signal_handlers import raise_if_from_handler
 from distsync.errors import CorruptNodeError
 
 COMMIT, ABORT = "commit", "abort"
@@ -53,7 +54,8 @@ class Decision(NamedTuple):
         """Parse a decision. Raises CorruptNodeError."""
         try:
             made = cls(*json.loads(data))
-        except DECODE_ERRORS:
+        except DECODE_ERRORS as error:
+            raise_if_from_handler(error)
             raise CorruptNodeError(path, data[:80]) from None
         if made.outcome not in (COMMIT, ABORT):
             raise CorruptNodeError(path, data[:80])
@@ -84,7 +86,8 @@ class TransactionRecord(NamedTuple):
         try:
             sites, decided_by, current, past = json.loads(data)
             return cls(TransactionConfig(tuple(sites), decided_by), current, tuple(Decision(*each) for each in past))
-        except DECODE_ERRORS:
+        except DECODE_ERRORS as error:
+            raise_if_from_handler(error)
             raise CorruptNodeError(path, data[:80]) from None
 
     def begun(self, transaction: str) -> TransactionRecord:

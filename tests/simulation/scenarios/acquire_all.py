@@ -16,6 +16,7 @@ from simulation.engine.simulation import Simulation
 from simulation.scenarios import shared_lock
 from simulation.scenarios.common import ROOT, Scenario, finish, maybe_timeout, processes, spawn, work
 
+from distsync._protocols.locks.grant import TemporaryOwner
 from distsync._protocols.locks.lock import Grant, LockCore
 from distsync._protocols.locks.shared_lock import ReadSnapshot
 from distsync.errors import DistsyncError, LockLostError, NotHeldError
@@ -85,7 +86,7 @@ class Part:
         else:
             await Run(self.core.release(self.owner), self.process.session.timeout_ms / 1000)
 
-    def undo_acquire(self, before: Any, stranger: object) -> None:
+    def undo_acquire(self, before: Any, stranger: TemporaryOwner) -> None:
         ending = self.core.undo_acquire(self.owner, before, stranger)
         if ending is not None:
             self.process.background(ending)
@@ -93,7 +94,7 @@ class Part:
     def finish_release(self, was: Any) -> None:
         """Complete an interrupted release."""
         if self.what == "reader":
-            self.undo_acquire(ReadSnapshot(max(0, was.depth - 1)), object())
+            self.undo_acquire(ReadSnapshot(max(0, was.depth - 1)), TemporaryOwner())
         else:
             self.process.background(self.core.finish_release(was, self.owner))
 
@@ -106,7 +107,7 @@ async def acquire_all(world: Simulation, parts: list[Part], timeout: float | Non
     begun: list[tuple[Part, Any, object]] = []
     try:
         for part in parts:
-            begun.append((part, part.snapshot, object()))
+            begun.append((part, part.snapshot, TemporaryOwner()))
             if not await part.acquire(None if deadline is None else max(0.0, deadline - world.now)):
                 raise TimeoutError
         for part in parts:
