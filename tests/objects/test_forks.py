@@ -102,6 +102,7 @@ def test_cached_lock_of_the_parent_is_not_cached_in_the_child(client: Client, fo
     assert in_child(child, fork=fork) == 0
     with lock:
         assert lock.fencing_token > FencingToken(cached + 1)
+    client.close()  # it would stay cached
 
 
 def test_cached_value_of_the_parent_is_not_read_in_the_child(client: Client, fork: Fork) -> None:
@@ -151,7 +152,8 @@ print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), lock.held)
 @pytest.mark.parametrize("linger", [0, 100])
 def test_hook_registered_before_the_import_does_not_hold_in_the_child(server: ServerProcess, linger: int) -> None:
     command = [sys.executable, "-W", "ignore", "-c", HOOK_BEFORE_IMPORT.format(linger=linger)]
-    environment = {**os.environ, "DISTSYNC_HOSTS": server.hosts, "DISTSYNC_NAMESPACE": f"/hook-{os.getpid()}"}
+    settings = {"HOSTS": server.hosts, "NAMESPACE": f"/hook-{os.getpid()}", "SESSION_TIMEOUT": "2"}
+    environment = {**os.environ, **{f"DISTSYNC_{name}": value for name, value in settings.items()}}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=PATIENCE)
     assert done.stdout == "0 True\n", done.stderr
 
