@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import atexit
 import logging  # noqa: F401  its lock must be registered for forks first, and so be acquired last
+import mmap
 import os
 import sys
 import threading
@@ -111,13 +112,46 @@ class ImportGate:
             self._changed.notify_all()
 
 
-class CurrentProcess:
-    """The id of the process whose state this is: that of the parent, until a child notices the fork."""
+#: Advice of madvise(2): the kernel clears the memory in a forked child, whatever forked it.
+MADV_WIPEONFORK = 18
 
-    __slots__ = ("import_gate", "pid")
+
+class ProcessIdMark:
+    """A mark for systems without MADV_WIPEONFORK."""
 
     def __init__(self) -> None:
-        self.pid = os.getpid()
+        self._pid = os.getpid()
+
+    def __getitem__(self, _: int) -> int:
+        return int(self._pid == os.getpid())
+
+
+def _process_mark() -> mmap.mmap | ProcessIdMark:
+    """Return an object whose item 0 is 1 in this process, and 0 in all its forked children.
+
+    Looking at it takes a tenth of the time of getpid().
+    """
+    try:
+        page = mmap.mmap(-1, mmap.PAGESIZE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        page.madvise(MADV_WIPEONFORK)
+    except (OSError, AttributeError):
+        return ProcessIdMark()
+    page[0] = 1
+    return page
+
+
+class CurrentProcess:
+    """The process whose state this is: the parent, until a child notices the fork.
+
+    Attributes:
+        pid: Its id.
+        mark: See `_process_mark`.
+    """
+
+    __slots__ = ("import_gate", "mark", "pid")
+
+    def __init__(self) -> None:
+        self.pid, self.mark = os.getpid(), _process_mark()
         self.import_gate = ImportGate()
 
 
@@ -198,7 +232,7 @@ def _after_fork_in_parent() -> None:
 
 
 def _discard_state_of_parent() -> None:
-    process.import_gate = ImportGate()
+    process.import_gate, process.mark = ImportGate(), _process_mark()
     _generations.append(None)
     _forks.append(None)
     for one in _copy_of(_living):

@@ -7,12 +7,12 @@ method returns False and has changed nothing, and the caller runs the protocol.
 
 from __future__ import annotations
 
-from os import getpid
 from typing import TYPE_CHECKING, Any
 
 from distsync._client.clocks import lease_clock
 from distsync._client.default_client import current
 from distsync._client.lease.lease_clock import VALID_FRACTION
+from distsync._client.lifecycle import process
 from distsync._objects.base import this_thread
 from distsync._protocols.locks.grant import Grant
 from distsync._protocols.locks.lock import LockCore
@@ -31,12 +31,12 @@ class CachedLockFastPath:
         uses_default_client: Whether ``client`` is the default client, which another may replace.
     """
 
-    __slots__ = ("client", "core", "grant", "lease", "mutex", "pid", "session_id", "uses_default_client")
+    __slots__ = ("client", "core", "grant", "lease", "mark", "mutex", "session_id", "uses_default_client")
 
     def __init__(self, core: LockCore, grant: Grant, client: Client, uses_default_client: bool) -> None:
         self.core, self.grant, self.session_id = core, grant, grant.entry.session_id
         self.client, self.uses_default_client = client, uses_default_client
-        self.pid = getpid()
+        self.mark = process.mark
         self.mutex: Any
         self.mutex, self.lease = client._fast_path_state()
 
@@ -49,7 +49,7 @@ class CachedLockFastPath:
         if (
             core.cached is not grant
             or grant.loss.fired
-            or self.pid != getpid()
+            or not self.mark[0]  # in a forked child
             or (self.uses_default_client and current.client is not self.client)
         ):
             return False
@@ -73,7 +73,7 @@ class CachedLockFastPath:
         if (
             core.grant is not grant
             or grant.loss.fired
-            or self.pid != getpid()
+            or not self.mark[0]  # in a forked child
             or (self.uses_default_client and current.client is not self.client)
         ):
             return False

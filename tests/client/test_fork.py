@@ -44,6 +44,19 @@ def test_child_has_a_session_of_its_own(near: Client, namespace: str, fork: Fork
     assert near.state == "connected"
 
 
+@pytest.mark.parametrize("make_mark", [lifecycle._process_mark, lifecycle.ProcessIdMark])
+def test_mark_of_a_process_is_0_in_its_child_and_in_the_childs_child(make_mark: Callable[[], Any], fork: Fork) -> None:
+    mark = make_mark()
+
+    def child() -> None:
+        check(mark[0] == 0, "the child has its parent's mark")
+        check(in_child(lambda: check(mark[0] == 0, "it is back"), fork=fork) == 0, "the child's child has the mark")
+
+    assert mark[0] == 1
+    assert in_child(child, fork=fork) == 0
+    assert mark[0] == 1
+
+
 def test_child_holds_nothing_of_its_parents(near: Client, namespace: str, fork: Fork) -> None:
     loss = Loss()
     path = near.run(stand(namespace, loss))
