@@ -200,7 +200,7 @@ class ClientRuntime:
         try:
             self._calls.add(run)
             run.grace = deadlines.grace_of(timeout)
-            run.deadline = self._begin(run, deadlines.deadline_of(timeout, wait_clock()))
+            run.deadline = self._await_first_connection(run, deadlines.deadline_of(timeout, wait_clock()))
             result = drive(run, wakeup_queue)
             self._calls.discard(run)
             return result
@@ -257,7 +257,7 @@ class ClientRuntime:
                 raise_if_from_handler(error)
         self.zk_session.stop_reading()
 
-    def _begin(self, run: ProtocolRun, deadline: float | None) -> float | None:
+    def _await_first_connection(self, run: ProtocolRun, deadline: float | None) -> float | None:
         """Wait for the client's first connection.
 
         Return the deadline, postponed to now if it passed during the wait.

@@ -47,7 +47,7 @@ def log_state(state: ConnectionState, where: str, session_id: int | None, failur
 class Loggable(Protocol):
     """An object whose calls may wait."""
 
-    #: The state that the object shares with others; None if there is none yet.
+    #: The state that the object shares with the other threads of its process; None if there is none yet.
     _state_entry: Any
 
     @property

@@ -1,8 +1,8 @@
 """Base of all shared objects: a name, a path, a client, and pickling by name.
 
 An object has no state of its own. The state that the threads of a process share about it belongs
-to its client, and is found by the object's path (`Client.local`). Therefore objects of one name
-are one object, a forked child starts with nothing held, and a pickle contains only the name, the
+to its client, and is found by the object's path (`Client.local`). Therefore objects with the same
+name share their state, a forked child starts with nothing held, and a pickle contains only the name, the
 server and the namespace.
 """
 
@@ -147,7 +147,7 @@ class SharedObject:
         return self.client.run(protocol, timeout, self)
 
     def _read(self, protocol: Coroutine[Any, Any, Any]) -> Any:
-        """Run a protocol that only reads, within the time limit of a predicate.
+        """Run a protocol that only reads, within the limit set by `limit_reads` (deadlines.py), if any.
 
         Raises DeadlineError if the limit has passed.
         """

@@ -11,8 +11,8 @@ from distsync._client.client import Client
 from distsync.cli.signals import SignalListener
 from distsync.errors import DistsyncError
 from distsync.multiprocessing._local_workers import LocalWorkers
+from distsync.multiprocessing._pool_codec import LIMIT_BYTES, PoolCodec
 from distsync.multiprocessing._pool_worker import WorkerSpec, new_core
-from distsync.multiprocessing._task_codec import LIMIT_BYTES, Encoder
 from distsync.multiprocessing.context import default_context
 from distsync.multiprocessing.pool import MAX_DELIVERIES
 
@@ -50,7 +50,7 @@ def worker_command(
 
 def _work(client: Client, path: str, count: int, maxtasks: int | None, max_deliveries: int) -> int:
     """Return the exit status when all processes have exited."""
-    Encoder(client.settings)  # fail now if the codec cannot be used
+    PoolCodec(client.settings)  # fail now if the codec cannot be used
     client.run(new_core(client, path).look())
     spec = WorkerSpec(client.settings, path, LIMIT_BYTES, max_deliveries, maxtasks=maxtasks)
     crew = LocalWorkers(default_context.get_context("spawn"), count, spec, [])

@@ -31,7 +31,7 @@ from distsync.errors import (
     WorkerStartError,
 )
 from distsync.multiprocessing._local_workers import LocalWorkers
-from distsync.multiprocessing._task_codec import Encoder, Label
+from distsync.multiprocessing._pool_codec import Label, PoolCodec
 
 #: Maximum number of unfinished tasks. At this number, iterables are not read further.
 UNDER_WAY = 4000
@@ -108,14 +108,14 @@ class PoolClient:
         client: The client to use.
         core: State of the pool.
         is_private: Whether the pool has no other caller.
-        encoder: Encoder of tasks and decoder of results.
+        codec: Codec of calls and results.
         watcher: Notified of the progress; None notifies nothing.
     """
 
     def __init__(
-        self, client: Client, core: PoolCore, is_private: bool, encoder: Encoder, watcher: ProgressListener | None
+        self, client: Client, core: PoolCore, is_private: bool, codec: PoolCodec, watcher: ProgressListener | None
     ) -> None:
-        self._client, self._core, self._alone, self._encoder = client, core, is_private, encoder
+        self._client, self._core, self._alone, self._codec = client, core, is_private, codec
         self._watcher = watcher
         self.state = RUN
         self.notifier = Notifier()
@@ -183,7 +183,7 @@ class PoolClient:
     def _submit(self, job: int, part: int, function: Any, args: Any, kwds: Any) -> None:
         inbox = self._inbox
         try:
-            payload = self._encoder.task(f"{inbox.path}/{job}.{part}", (function, args, kwds))
+            payload = self._codec.encode_call(f"{inbox.path}/{job}.{part}", (function, args, kwds))
         except PayloadPickleError as error:
             self._deliver(job, part, (False, error.__cause__ or error))
             return
@@ -333,7 +333,7 @@ class PoolClient:
             times = reply.data.decode(errors="replace")
             return False, TaskLostError(task, pool, f"it was delivered {times} times, and no worker lived to its end")
         try:
-            return self._encoder.outcome(f"{self._inbox.path}/{reply.job}.{reply.part}", reply.data)
+            return self._codec.decode_result(f"{self._inbox.path}/{reply.job}.{reply.part}", reply.data)
         except PayloadRefusedError as error:
             return False, PayloadRefusedError(f"{task} of {pool}, as it came back", error.args[1])
 

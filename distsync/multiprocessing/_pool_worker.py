@@ -46,7 +46,7 @@ from distsync.errors import (
     PayloadTooLargeError,
     ShutDown,
 )
-from distsync.multiprocessing._task_codec import Encoder
+from distsync.multiprocessing._pool_codec import PoolCodec
 
 #: Duration in seconds of the work that a worker claims at once.
 BATCH_WINDOW_S = 0.1
@@ -171,7 +171,7 @@ class Worker:
 
     def __init__(self, spec: WorkerSpec, client: Client, control: Any) -> None:
         self._spec, self._client, self._control = spec, client, control
-        self._encoder = Encoder(spec.settings, spec.limit_bytes)
+        self._codec = PoolCodec(spec.settings, spec.limit_bytes)
         self._changed = threading.Condition()
         self._waiting: deque[ClaimedTask] = deque()
         self._finished: deque[FinishedTask] = deque()
@@ -287,19 +287,23 @@ class Worker:
         task = task_of(claimed.delivery.path)
         place = f"{self._core.znodes.caller_path(task.caller)}/{task.job}.{task.part}"
         try:
-            with self._encoder.call(place, claimed.payload, task.caller == self._spec.caller) as (function, args, kwds):
+            with self._codec.decode_call(place, claimed.payload, task.caller == self._spec.caller) as (
+                function,
+                args,
+                kwds,
+            ):
                 return DONE, self._encode_result(place, *outcome(function, args, kwds))
         except PayloadRefusedError as error:
             return REFUSED, str(error.args[1]).encode(errors="replace")[:1000]
 
     def _encode_result(self, place: str, success: bool, value: Any) -> bytes:
         try:
-            return self._encoder.result(place, success, value)
+            return self._codec.encode_result(place, success, value)
         except PayloadTooLargeError as error:
-            return self._encoder.result(place, False, error)
+            return self._codec.encode_result(place, False, error)
         except PayloadPickleError as error:
             shown = _stdlib.MaybeEncodingError(error.__cause__, value)  # type: ignore[attr-defined]
-            return self._encoder.result(place, False, shown)
+            return self._codec.encode_result(place, False, shown)
 
     def _stop(self) -> None:
         """Put the remaining results, and give back the tasks that were not started."""

@@ -132,13 +132,13 @@ class Pool(_stdlib.Pool, SharedObject):
         with importing():
             from distsync.multiprocessing._local_workers import LocalWorkers
             from distsync.multiprocessing._pool_client import PoolClient
+            from distsync.multiprocessing._pool_codec import PoolCodec
             from distsync.multiprocessing._pool_worker import WorkerSpec
-            from distsync.multiprocessing._task_codec import Encoder
 
         client, limit, most = self.client, _checked_limit(max_payload), _checked_deliveries(max_deliveries)
-        encoder = Encoder(client.settings, limit)
+        codec = PoolCodec(client.settings, limit)
         watcher = self._bar() if progress else None
-        self._submitting = PoolClient(client, self._shared_state(self._make_core), self._is_unnamed, encoder, watcher)
+        self._submitting = PoolClient(client, self._shared_state(self._make_core), self._is_unnamed, codec, watcher)
         spec = WorkerSpec(
             client.settings, self.path, limit, most, initializer, tuple(initargs), maxtasks,
             self._submitting.caller, self._is_unnamed, self._explicit_client is None,
@@ -259,7 +259,7 @@ def _checked(processes: int | None, name: str | None, maxtasks: Any, initializer
 def _checked_limit(max_payload: Any) -> int:
     """Return the maximum size of a payload in bytes."""
     with importing():
-        from distsync.multiprocessing._task_codec import LIMIT_BYTES, MAX_BYTES
+        from distsync.multiprocessing._pool_codec import LIMIT_BYTES, MAX_BYTES
 
     if max_payload is None:
         return LIMIT_BYTES

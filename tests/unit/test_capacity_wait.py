@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from distsync._protocols.semaphores.capacity_wait import QueueSnapshot, wait_for_admission
+from distsync._protocols.semaphores.admission import QueueSnapshot, wait_for_admission
 from distsync._protocols.steps import GetData, Node, Stat, Watch
 from distsync.errors import NoNodeError
 

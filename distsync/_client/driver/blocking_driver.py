@@ -81,6 +81,7 @@ class ProtocolRun:
         self.protocol = protocol
         self.context = context
         self.deadline = deadline
+        #: Seconds after the deadline for which the reply to a request in flight is still awaited.
         self.grace = deadlines.GRACE_S
         self.wake = wake
         self.cleaning = False
@@ -160,7 +161,7 @@ class ProtocolRun:
             self._extend_deadline(self._pending.began)
         limit = self._pending.limit
         if outcome is None and limit is not None and self.context.now() >= limit:
-            outcome = self._pending.expired()
+            outcome = self._pending.expire()
             if isinstance(outcome.error, DeadlineError):
                 self._begin_clean_up()
         return outcome

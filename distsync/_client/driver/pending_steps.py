@@ -39,7 +39,7 @@ class Pending:
         """Return the outcome, or None if there is none yet."""
         raise NotImplementedError
 
-    def expired(self) -> Outcome:
+    def expire(self) -> Outcome:
         """Drop the step because ``limit`` has passed, and return its outcome."""
         raise NotImplementedError
 
@@ -85,7 +85,7 @@ class RequestInFlight(Pending):
             return outcomes[0]
         return Outcome(tuple(outcome.error or outcome.value for outcome in outcomes))
 
-    def expired(self) -> Outcome:
+    def expire(self) -> Outcome:
         self.drop()
         unanswered = [reply.request for reply in self._batch.replies if reply.outcome is None]
         outcome = deadline_outcome(
@@ -100,7 +100,7 @@ class RequestInFlight(Pending):
 
 
 class AwaitSignal(Pending):
-    """A wait for a signal."""
+    """A wait for any of several signals, or for a limit."""
 
     def __init__(self, run: RunState, step: Wait) -> None:
         own_limit = None if step.limit is None else run.context.now() + step.limit
@@ -120,7 +120,7 @@ class AwaitSignal(Pending):
                 return Outcome(WakeReason.SIGNAL)
         return None
 
-    def expired(self) -> Outcome:
+    def expire(self) -> Outcome:
         self.drop()
         return Outcome(self._reason_at_limit)
 
@@ -154,7 +154,7 @@ class AwaitConnection(Pending):
         self.drop()
         return outcome
 
-    def expired(self) -> Outcome:
+    def expire(self) -> Outcome:
         self.drop()
         return deadline_outcome("the connection to the server")
 

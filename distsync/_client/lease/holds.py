@@ -27,7 +27,7 @@ class HeldNode:
 
     Attributes:
         since: When the hold began, on the lease clock.
-        ended: Fires when the hold ends, or must be watched in another way.
+        ended: Fires when the hold ends, or when its znode must be read again because `on_data` was set.
         on_data: Callback for the data of the znode, or None.
     """
 

@@ -57,7 +57,7 @@ PING_FREE_FRACTION = 1 / 8
 WOULD_BLOCK = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 #: Methods that are overridden or relied upon: their parameters, and names that their code must use.
-KNOWN: dict[str, tuple[tuple[str, ...], frozenset[str]]] = {
+EXPECTED_KAZOO_METHODS: dict[str, tuple[tuple[str, ...], frozenset[str]]] = {
     "_read": (("length", "timeout"), frozenset({"_socket", "recv"})),
     "_read_header": (("timeout",), frozenset({"_read", "ReplyHeader", "deserialize"})),
     "_read_socket": (("read_timeout",), frozenset({"_read_header", "_read_watch_event", "_read_response", "_pending"})),
@@ -80,7 +80,7 @@ KNOWN: dict[str, tuple[tuple[str, ...], frozenset[str]]] = {
 
 def incompatibility(handler: type = kazoo_connection.ConnectionHandler, client: type = KazooClient) -> str:
     """Return what is unexpected about kazoo or the system; "" if nothing is."""
-    for name, (parameters, used) in KNOWN.items():
+    for name, (parameters, used) in EXPECTED_KAZOO_METHODS.items():
         function = vars(handler).get(name)
         if not inspect.isfunction(function):
             return f"{name} is missing"
@@ -182,7 +182,7 @@ class FastIO(CallerReadsReplies):
             if deferred_until and not found:
                 continue
             if found.get(sock.fileno(), 0) & select.POLLOUT:
-                self._continue_write()
+                self._send_queue_from_connection_thread()
             readable = [one for one in reads if found.get(one.fileno(), 0) & ~select.POLLOUT]
             now = wait_clock()
             if sock not in readable and now >= self._reply_overdue_at():
@@ -258,9 +258,9 @@ class FastIO(CallerReadsReplies):
 
     def _send_request(self, read_timeout: float, connect_timeout: float) -> None:
         self._read_sock.recv(4096)
-        self._continue_write()
+        self._send_queue_from_connection_thread()
 
-    def _continue_write(self) -> None:
+    def _send_queue_from_connection_thread(self) -> None:
         """Send the queue in the connection thread. `wait` waits for room in the socket."""
         with self._socket_error_handling():
             if self._send_queued() and self.client._queue:
@@ -269,8 +269,8 @@ class FastIO(CallerReadsReplies):
     def _write(self, msg: bytes | bytearray, timeout: float) -> None:
         """Write kazoo's own messages, waiting for room only before the session is connected."""
         with self._socket_error_handling():
-            self._start_write(Outgoing(deque(), (), bytes(msg)))
-            while not self._complete_write() and self._reply_timeout == math.inf:
+            self._set_outgoing(Outgoing(deque(), (), bytes(msg)))
+            while not self._continue_write() and self._reply_timeout == math.inf:
                 self._wait_for_room(timeout)
 
     def _wait_for_room(self, timeout: float) -> None:
@@ -280,12 +280,12 @@ class FastIO(CallerReadsReplies):
     def _send_queued(self) -> bool:
         """Send the next requests of the queue. Return False if the socket has no room."""
         with self.lock:
-            if self._outgoing is not None and not self._complete_write():
+            if self._outgoing is not None and not self._continue_write():
                 return False
-            self._outgoing = self._next_batch()
-            return self._outgoing is None or self._complete_write()
+            self._outgoing = self._next_outgoing()
+            return self._outgoing is None or self._continue_write()
 
-    def _next_batch(self) -> Outgoing | None:
+    def _next_outgoing(self) -> Outgoing | None:
         """Choose the next requests to send, and their xids."""
         self._note_request()
         to_dequeue: deque[Any] = deque(islice(self.client._queue, WRITE_REQUESTS))
@@ -303,12 +303,12 @@ class FastIO(CallerReadsReplies):
                 awaiting_reply.append((request, reply, xid))
         return Outgoing(to_dequeue, tuple(awaiting_reply), b"".join(frames)) if to_dequeue else None
 
-    def _start_write(self, outgoing: Outgoing) -> None:
+    def _set_outgoing(self, outgoing: Outgoing) -> None:
         """Set the bytes to send next."""
         with self.lock:
             self._outgoing = outgoing
 
-    def _complete_write(self) -> bool:
+    def _continue_write(self) -> bool:
         """Continue the write. Return whether it is complete.
 
         If interrupted at any line, the next call does what is left.

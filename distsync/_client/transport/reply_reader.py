@@ -78,7 +78,7 @@ class CallerReadsReplies(kazoo_connection.ConnectionHandler):  # type: ignore[mi
         #: Xid of the last reply that a caller delivered. It may still be in the pending requests
         #: and in the input.
         self._delivered_xid: int | None = None
-        #: Until when the connection thread defers its reading to let callers read, and whether it does now.
+        #: Until when the connection thread defers its reading to let callers read, and whether it is deferring now.
         self._deferred_until, self._is_deferring = 0.0, False
 
     # ---- in a thread that waits
@@ -145,7 +145,7 @@ class CallerReadsReplies(kazoo_connection.ConnectionHandler):  # type: ignore[mi
                 if not poller.poll(max(0.0, until - wait_clock()) * 1000):
                     return
                 had = len(self._input)
-                any(map(self._input.extend, map(sock.recv, (READ_BYTES,))))
+                any(map(self._input.extend, map(sock.recv, (READ_BYTES,))))  # one operation of C: see the top
                 if len(self._input) == had:
                     return
                 self._received_at = wait_clock()
@@ -223,7 +223,7 @@ class CallerReadsReplies(kazoo_connection.ConnectionHandler):  # type: ignore[mi
         return 0.0
 
     def _try_become_reader(self) -> bool:
-        """Become the only reader, until ``stop_reading``. Return False if a caller is reading."""
+        """Become the only reader, until `reader_lock` is released. Return False if a caller is reading."""
         if self.reader_lock.acquire(blocking=False):
             return True
         self._is_deferring, self._deferred_until = True, wait_clock() + CALLER_READ_WINDOW_S

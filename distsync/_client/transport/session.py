@@ -195,7 +195,7 @@ class ZooKeeperSession:
                 self._unsent = [reply for reply in self._unsent if reply not in batch.replies]
 
     def _on_response(self, reply: ReplyFuture, response: Any, error: BaseException | None) -> None:
-        """Settle ``reply`` in kazoo's connection thread, which an exception would end."""
+        """Settle ``reply``, in kazoo's connection thread. Must not raise, as this would end the thread."""
         if not (isinstance(error, UnimplementedError) and self._retry_without_container(reply)):
             self._complete(reply, response, error, self._holds.expire)
 
@@ -225,7 +225,7 @@ class ZooKeeperSession:
         if isinstance(reply.request, PROVING_REQUESTS) and (
             outcome.error is None or isinstance(outcome.error, LEADER_ERRORS)
         ):
-            before_proof(lease_clock())
+            before_proof(lease_clock())  # a late proof cannot revive a lease that has expired
             self._lease.prove(reply.session_id, reply.sent_at)
         reply.settle(outcome)
 
@@ -339,7 +339,7 @@ class ZooKeeperSession:
     def is_stuck(self, now: float) -> bool:
         """Return whether the session must be replaced, because kazoo will never reconnect it.
 
-        Wait until it has expired on the servers too. Only then do reads of the next session show
+        True only once it must have expired on the servers too: then reads of the next session show
         how the last requests of this one ended.
         """
         kazoo = self._kazoo

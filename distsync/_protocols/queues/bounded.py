@@ -4,7 +4,7 @@ In a queue with claims, only items that are neither claimed nor delayed count.
 
 Source: stdlib ``queue.Queue(maxsize)`` and ``multiprocessing.JoinableQueue(maxsize)``. The queue
 itself is the line of waiting producers: a blocked put waits with its item in place, as
-semaphores/capacity_wait.py describes. At its deadline it removes the item; if the item is gone, a
+semaphores/admission.py describes. At its deadline it removes the item; if the item is gone, a
 consumer has taken it and the put has succeeded.
 """
 
@@ -17,7 +17,7 @@ from typing import Any, Protocol
 from distsync._protocols.queues.claim_layout import ClaimQueueLayout, ItemHeader
 from distsync._protocols.queues.segments import Segments
 from distsync._protocols.retries import INTERRUPTED, read_all
-from distsync._protocols.semaphores.capacity_wait import QueueSnapshot, wait_for_admission
+from distsync._protocols.semaphores.admission import QueueSnapshot, wait_for_admission
 from distsync._protocols.steps import Background, Children, Connected, GetData, Listing, Node, SetData, Watch
 from distsync._protocols.wait_queue import in_order
 from distsync.errors import BadVersionError, DeadlineError, Full, NoNodeError, OutcomeUnknownError, ShutDown

@@ -28,7 +28,7 @@ from distsync._protocols.retries import (
     read,
     read_all,
 )
-from distsync._protocols.semaphores import capacity_wait
+from distsync._protocols.semaphores import admission
 from distsync._protocols.steps import (
     ZNODE_DELETED,
     Background,
@@ -157,7 +157,7 @@ class SemaphoreCore:
         while True:
             if not blocking and view.ahead is not None and len(view.ahead) >= view.limit:
                 return False
-            admitted = await capacity_wait.wait_for_admission(lease, view)
+            admitted = await admission.wait_for_admission(lease, view)
             if not admitted or await SessionAlive(lease.entry.session_id):
                 return admitted
             view = await lease.read()
@@ -343,11 +343,11 @@ class Lease:
         self.contender_data = contender_data
         self.poll_interval = 60.0
 
-    def view(self, replies: tuple[Any, ...]) -> capacity_wait.QueueSnapshot | None:
+    def view(self, replies: tuple[Any, ...]) -> admission.QueueSnapshot | None:
         """Interpret the replies. Return None if the connection was lost."""
         listing, node = replies
         if isinstance(listing, NoNodeError) or isinstance(node, NoNodeError):
-            return capacity_wait.QueueSnapshot(None, 0)
+            return admission.QueueSnapshot(None, 0)
         for reply in replies:
             if isinstance(reply, DistsyncError) and not isinstance(reply, INTERRUPTED):
                 raise reply
@@ -355,15 +355,15 @@ class Lease:
             return None
         ahead = wait_queue.predecessors(listing.names, self.entry.name)
         paths = None if ahead is None else tuple(f"{self.entry.directory}/{contender.name}" for contender in ahead)
-        return capacity_wait.QueueSnapshot(paths, self.core.limit(node))
+        return admission.QueueSnapshot(paths, self.core.limit(node))
 
-    async def read(self) -> capacity_wait.QueueSnapshot:
+    async def read(self) -> admission.QueueSnapshot:
         return await self._read_view(None)
 
-    async def watch(self, view: capacity_wait.QueueSnapshot, watch: Watch) -> capacity_wait.QueueSnapshot:
+    async def watch(self, view: admission.QueueSnapshot, watch: Watch) -> admission.QueueSnapshot:
         return await self._read_view(watch)
 
-    async def _read_view(self, watch: Watch | None) -> capacity_wait.QueueSnapshot:
+    async def _read_view(self, watch: Watch | None) -> admission.QueueSnapshot:
         self.poll_interval = (await Connected()).timeout_ms / 2000
         path = self.entry.directory
         while True:

@@ -83,8 +83,8 @@ class Label(NamedTuple):
 RESULT = "/result"
 
 
-class Encoder:
-    """Encoder and decoder of tasks and results.
+class PoolCodec:
+    """Codec of calls and results.
 
     Args:
         settings: Settings of the client.
@@ -99,7 +99,7 @@ class Encoder:
             raise ConfigurationError("codec", "json", "a pool's functions travel by pickle, or by a codec of your own")
         self._codec = settings.payload_codec(limit_bytes)
 
-    def task(self, place: str, call: Call) -> bytes:
+    def encode_call(self, place: str, call: Call) -> bytes:
         """Encode a task.
 
         Args:
@@ -117,7 +117,7 @@ class Encoder:
         return self._codec.encode((_MAIN, *program(), body), place) if _MAIN.encode() in body else body
 
     @contextmanager
-    def call(self, place: str, payload: bytes, own: bool) -> Iterator[Call]:
+    def decode_call(self, place: str, payload: bytes, own: bool) -> Iterator[Call]:
         """Decode a task, with its program as ``__main__`` during the ``with`` block.
 
         Args:
@@ -140,7 +140,7 @@ class Encoder:
         with nullcontext() if own else main_module_of(MainProgram(module, file), place):
             yield self._codec.decode(body, place)
 
-    def result(self, place: str, success: bool, value: Any) -> bytes:
+    def encode_result(self, place: str, success: bool, value: Any) -> bytes:
         """Encode the result of a task.
 
         Args:
@@ -157,7 +157,7 @@ class Encoder:
         """
         return self._codec.encode((success, value), place + RESULT)
 
-    def outcome(self, place: str, payload: bytes) -> tuple[bool, Any]:
+    def decode_result(self, place: str, payload: bytes) -> tuple[bool, Any]:
         """Decode the result of a task.
 
         Args:
