@@ -83,10 +83,10 @@ class LockBase(Revocable):
         return self._core_of(LockCore)
 
     def _core_of(self, kind: Callable[..., LockCoreT]) -> LockCoreT:
-        mark = self._name_suffixes[self._layout]
-        core = self._shared_state(partial(kind, name_suffix=mark))
-        if core.name_suffix != mark:
-            raise MismatchError("the layout", self.path, core.name_suffix, mark)
+        suffix = self._name_suffixes[self._layout]
+        core = self._shared_state(partial(kind, name_suffix=suffix))
+        if core.name_suffix != suffix:
+            raise MismatchError("the layout", self.path, core.name_suffix, suffix)
         return core
 
     def _grant(self) -> Grant | None:

@@ -150,10 +150,10 @@ class Translator:
         """Return kazoo's record for ``request``."""
         return RECORDS[type(request)](self, request, watcher)
 
-    def create(self, request: Create, inside: bool) -> Any:
+    def create(self, request: Create, in_multi: bool) -> Any:
         if request.container and self.containers and not (request.ephemeral or request.sequence):
             return CreateContainer(request.path, request.data, self._access.of(request.path), CONTAINER)
-        record = serialization.Create if inside else serialization.Create2
+        record = serialization.Create if in_multi else serialization.Create2
         flags = request.ephemeral * EPHEMERAL + request.sequence * SEQUENCE
         return record(request.path, request.data, self._access.of(request.path), flags)
 
@@ -167,14 +167,14 @@ class Translator:
 
     def operation(self, operation: Any) -> Any:
         if isinstance(operation, Create):
-            return self.create(operation, inside=True)
+            return self.create(operation, in_multi=True)
         if isinstance(operation, Check):
             return serialization.CheckVersion(operation.path, operation.version)
         return self.record(operation, None)
 
 
 RECORDS: dict[type[Any], Callable[[Translator, Any, Watcher | None], Any]] = {
-    Create: lambda self, request, _: self.create(request, inside=False),
+    Create: lambda self, request, _: self.create(request, in_multi=False),
     Delete: lambda _, request, __: serialization.Delete(request.path, request.version),
     SetData: lambda _, request, __: serialization.SetData(request.path, request.data, request.version),
     GetData: lambda _, request, watcher: serialization.GetData(request.path, watcher),

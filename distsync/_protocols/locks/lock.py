@@ -48,11 +48,11 @@ class LocalWaiter:
     owner: object
     signal: Signal = field(default_factory=Signal)
     grant: Grant | None = None
-    turn: bool = False
+    may_enqueue: bool = False
 
     @property
-    def is_granted(self) -> bool:
-        return self.turn or self.grant is not None
+    def may_proceed(self) -> bool:
+        return self.may_enqueue or self.grant is not None
 
 
 class LockSnapshot(NamedTuple):
@@ -77,6 +77,11 @@ class LockCore:
     """In-process state of a lock, shared by all its threads.
 
     Attributes:
+        name_suffix: Part of a contender's name that denotes its kind.
+        rule: Which contenders ahead block ours.
+        contending: Whether a thread of this process is enqueued, or about to be.
+        local_handovers: How many times in a row threads of this process handed the lock to each
+            other while another process waited.
         grant: The grant while a thread holds the lock, otherwise None.
         cached: The grant while the lock is cached, otherwise None.
         owner: The holder.
@@ -158,7 +163,7 @@ class LockCore:
                 if not blocking:
                     return False
                 waiter = await self._wait_locally(owner)
-                if not waiter.is_granted:
+                if not waiter.may_proceed:
                     return False
                 if waiter.grant is None:
                     break
@@ -178,7 +183,7 @@ class LockCore:
         finally:
             self.contending = False
             if self.grant is None:
-                self._start_next_contender()
+                self._let_next_waiter_enqueue()
 
     async def occupied(self) -> bool:
         """Return whether any process holds the lock or waits for it, according to the servers.
@@ -234,7 +239,7 @@ class LockCore:
 
         It stays in the queue until it wakes, so that an interrupt before its grant loses no waiter.
         """
-        return next((waiter for waiter in self.local_waiters if not waiter.is_granted), None)
+        return next((waiter for waiter in self.local_waiters if not waiter.may_proceed), None)
 
     def acquire_from_cache(self, owner: object) -> bool:
         """Acquire the lock if it is cached. Costs no request.
@@ -303,7 +308,7 @@ class LockCore:
         if grant is not None and self.cached is grant and self.grant is None:
             try:
                 self.cached = None
-                self._start_next_contender()
+                self._let_next_waiter_enqueue()
                 grant.end()
                 await StopHolding(grant.loss)
                 await delete_until_session_ends(grant.entry.path, grant.entry.session_id)
@@ -321,14 +326,14 @@ class LockCore:
         waiter = LocalWaiter(owner)
         self.local_waiters.append(waiter)
         try:
-            while not waiter.is_granted:
+            while not waiter.may_proceed:
                 waiter.signal = Signal()
                 self._apply_losses()
                 if self.cached is not None and await self._acquire_from_cache_checked(owner):
                     waiter.grant = self.grant
                 if self.grant is None and self.cached is None:
-                    self._start_next_contender()
-                if waiter.is_granted or await Wait(waiter.signal) is WakeReason.DEADLINE:
+                    self._let_next_waiter_enqueue()
+                if waiter.may_proceed or await Wait(waiter.signal) is WakeReason.DEADLINE:
                     break
         except BaseException:
             await self._pass_on_grant(waiter)
@@ -345,9 +350,9 @@ class LockCore:
         if waiter.grant is not None:
             if self._still_held(waiter) and not self._hand_to_local_waiter():
                 await self._release_in_background(waiter.grant)
-        elif waiter.turn:
+        elif waiter.may_enqueue:
             self.contending = False
-            self._start_next_contender()
+            self._let_next_waiter_enqueue()
 
     def _still_held(self, waiter: LocalWaiter) -> bool:
         """Return whether ``waiter`` still holds the grant that it was handed.
@@ -376,16 +381,16 @@ class LockCore:
         if self.grant is not None and self.grant.loss.fired:
             self.unreported_losses.append((self.owner, self.grant))
             self.grant, self.owner, self.depth = None, None, 0
-            self._start_next_contender()
+            self._let_next_waiter_enqueue()
         if self.cached is not None and self.cached.loss.fired:
             self.cached = None
-            self._start_next_contender()
+            self._let_next_waiter_enqueue()
 
-    def _start_next_contender(self) -> None:
+    def _let_next_waiter_enqueue(self) -> None:
         """Let the next local waiter enqueue, unless a thread of this process already does."""
         waiter = None if self.contending else self._next_local_waiter()
         if waiter is not None:
-            waiter.turn = self.contending = True
+            waiter.may_enqueue = self.contending = True
             waiter.signal.fire()
 
     def _hand_to_local_waiter(self) -> bool:
@@ -453,7 +458,7 @@ class LockCore:
             self.cached = None if self.cached is grant else self.cached
             await self._delete_node(grant)
         if self.grant is None:
-            self._start_next_contender()
+            self._let_next_waiter_enqueue()
         self._wake_all_local_waiters()  # the interrupt may have come between granting a waiter and waking it
 
     def undo_acquire(
@@ -538,7 +543,7 @@ class LockCore:
         self.cached = None if self.cached is grant else self.cached
         if self.grant is grant:
             self.grant, self.owner, self.depth = None, None, 0
-            self._start_next_contender()
+            self._let_next_waiter_enqueue()
 
     async def _delete_node(self, grant: Grant) -> bool:
         try:
