@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from distsync._client.lifecycle import importing
@@ -53,7 +54,8 @@ def embedded_server_identity() -> str:
 
     The server need not run.
     """
-    from distsync._server.autostart.find_or_start import identity
+    with importing():
+        from distsync._server.autostart.find_or_start import identity
 
     return identity()
 
@@ -69,6 +71,8 @@ class EmbeddedServerLocator:
 
     def search(self) -> None:
         """Search for the server in a thread, unless a search is running."""
+        with importing():  # not in the thread: a fork without hooks during the import would leave it incomplete
+            import_module("distsync._server.autostart.find_or_start")
         if self._search_lock.acquire(blocking=False):
             self._thread = OwnThread(target=self._run, name="distsync-embedded", daemon=True)
             try:
