@@ -59,7 +59,7 @@ def test_exception_of_a_handler_in_a_lock_arrives_as_itself_and_leaves_it_free(
     lock = Lock(name="x", linger=linger, client=client)
 
     def use() -> None:
-        lock.acquire(timeout=60)
+        assert lock.acquire(timeout=8)
         lock.release()
 
     def check(where: str) -> None:

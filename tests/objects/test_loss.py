@@ -79,8 +79,8 @@ def test_objects_with_callbacks_are_collectable_after_their_release(kind: Any, c
         with one:
             used.append(weakref.ref(one))
     del one
-    gc.collect()
-    assert [each for each in used if each() is not None] == []
+    # the background thread may still end the last election
+    eventually(lambda: gc.collect() >= 0 and not [each for each in used if each() is not None])
 
 
 @pytest.mark.parametrize("kind", CACHED_KINDS)

@@ -101,6 +101,7 @@ class ProtocolRun:
         self._pending: Pending = Resolved()
         self._interrupt: BaseException | None = None
         self._raised: BaseException | None = None
+        self._raised_interrupt = False
         self._interrupted_at: int | None = None
         self._refused = 0
 
@@ -206,7 +207,8 @@ class ProtocolRun:
         except BaseException as error:
             if not self._has_ended:
                 raise  # the interrupt hit the driver, after the protocol had awaited its next step
-            self._raised = error
+            # Now: the caller, who gets the error before the clean-up, may clear its traceback.
+            self._raised, self._raised_interrupt = error, is_interrupt(error)
             self.outcome = Outcome(error=error)
         else:
             self._pending = self._start(step)
@@ -328,7 +330,7 @@ class ProtocolRun:
             return []
         if self._interrupted_at is not None:
             return self.created_nodes.holds[self._interrupted_at :]
-        return [] if is_interrupt(error) else self.created_nodes.holds
+        return [] if self._raised_interrupt else self.created_nodes.holds
 
     @property
     def is_started(self) -> bool:
