@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import atexit
 import logging  # noqa: F401  its lock must be registered for forks first, and so be acquired last
-import mmap
 import os
 import sys
 import threading
@@ -29,7 +28,10 @@ import weakref
 from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from mmap import mmap
 
 Thing = TypeVar("Thing")
 
@@ -117,7 +119,7 @@ MADV_WIPEONFORK = 18
 
 
 class ProcessIdMark:
-    """A mark for systems without MADV_WIPEONFORK."""
+    """The mark of a process that has not started a client, or whose system has no MADV_WIPEONFORK."""
 
     def __init__(self) -> None:
         self._pid = os.getpid()
@@ -126,15 +128,14 @@ class ProcessIdMark:
         return int(self._pid == os.getpid())
 
 
-def _process_mark() -> mmap.mmap | ProcessIdMark:
-    """Return an object whose item 0 is 1 in this process, and 0 in all its forked children.
-
-    Looking at it takes a tenth of the time of getpid().
-    """
+def _memory_mark() -> mmap | ProcessIdMark:
+    """Return a mark that takes a tenth of the time of getpid(), if this system has it."""
     try:
-        page = mmap.mmap(-1, mmap.PAGESIZE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        with importing():
+            from mmap import MAP_ANONYMOUS, MAP_PRIVATE, PAGESIZE, mmap
+        page = mmap(-1, PAGESIZE, flags=MAP_PRIVATE | MAP_ANONYMOUS)
         page.madvise(MADV_WIPEONFORK)
-    except (OSError, AttributeError):
+    except (ImportError, OSError, AttributeError):
         return ProcessIdMark()
     page[0] = 1
     return page
@@ -145,13 +146,14 @@ class CurrentProcess:
 
     Attributes:
         pid: Its id.
-        mark: See `_process_mark`.
+        mark: An object whose item 0 is 1 in this process, and 0 in all its forked children.
     """
 
     __slots__ = ("import_gate", "mark", "pid")
 
     def __init__(self) -> None:
-        self.pid, self.mark = os.getpid(), _process_mark()
+        self.pid = os.getpid()
+        self.mark: mmap | ProcessIdMark = ProcessIdMark()
         self.import_gate = ImportGate()
 
 
@@ -232,7 +234,7 @@ def _after_fork_in_parent() -> None:
 
 
 def _discard_state_of_parent() -> None:
-    process.import_gate, process.mark = ImportGate(), _process_mark()
+    process.import_gate, process.mark = ImportGate(), ProcessIdMark()
     _generations.append(None)
     _forks.append(None)
     for one in _copy_of(_living):
@@ -255,10 +257,12 @@ def close_all() -> None:
 
 
 def in_use() -> None:
-    """Register a close of all clients at the end of a forked multiprocessing child.
+    """Make a fast mark of this process, and close all clients at the end of a forked multiprocessing child.
 
     To be called whenever a client is started.
     """
+    if isinstance(process.mark, ProcessIdMark):
+        process.mark = _memory_mark()
     processes, util = sys.modules.get("multiprocessing.process"), sys.modules.get("multiprocessing.util")
     if processes is None or util is None or processes.parent_process() is None or _registered_depth == [fork_depth()]:
         return

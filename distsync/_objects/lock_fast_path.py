@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from distsync._client.clocks import lease_clock
 from distsync._client.default_client import current
-from distsync._client.lease.lease_clock import VALID_FRACTION
 from distsync._client.lifecycle import process
 from distsync._objects.base import this_thread
 from distsync._protocols.locks.grant import Grant
@@ -58,7 +57,7 @@ class CachedLockFastPath:
             return False
         with mutex:
             # read before the session id: see _client/lease/lease_clock.py
-            until = lease.proven_at + lease.timeout * VALID_FRACTION
+            until = lease.proven_at + lease.valid_for
             if core.cached is not grant or lease.session_id != self.session_id:
                 return False
             before.append((None, None, 0, tuple(core.unreported_losses)))
@@ -81,7 +80,7 @@ class CachedLockFastPath:
         if mutex._is_owned() or (mine and (core.owner is not this_thread.token or core.depth != 1)):
             return False
         with mutex:
-            until = lease.proven_at + lease.timeout * VALID_FRACTION
+            until = lease.proven_at + lease.valid_for
             if core.grant is not grant or core.unreported_losses or lease.session_id != self.session_id:
                 return False
             before.append((grant, core.owner, 1, (), core.acquire_count))

@@ -44,7 +44,7 @@ def test_child_has_a_session_of_its_own(near: Client, namespace: str, fork: Fork
     assert near.state == "connected"
 
 
-@pytest.mark.parametrize("make_mark", [lifecycle._process_mark, lifecycle.ProcessIdMark])
+@pytest.mark.parametrize("make_mark", [lifecycle._memory_mark, lifecycle.ProcessIdMark])
 def test_mark_of_a_process_is_0_in_its_child_and_in_the_childs_child(make_mark: Callable[[], Any], fork: Fork) -> None:
     mark = make_mark()
 
