@@ -154,9 +154,9 @@ class Revocable(Ownable):
 
         Any process may call this. A holder that does not release the lock in time loses it, also if
         it is in another process or uses another library. The holder is notified as of any loss, by
-        ``on_lost``, ``held`` and LockLostError. Nobody else can hold the lock before its ``held`` is
-        False, unless it does not notice within a second: its process is stopped, has no connection,
-        or uses another library. Even then its guarded ``transaction()`` is refused.
+        ``on_lost``, ``held`` and LockLostError. Its ``held`` is False before another process can hold
+        the lock, unless the holder does not notice within a second: its process is stopped, has no
+        connection, or uses another library. Even then its guarded ``transaction()`` is refused.
 
         Args:
             grace: Maximum wait in seconds, for all holders together; 0 takes the lock at once. None

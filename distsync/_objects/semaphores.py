@@ -281,7 +281,7 @@ class Semaphore(Ownable):
                 self._drop(core, grant)
 
     def _drop(self, core: AnyCore, grant: Grant) -> None:
-        """Release the permit of an interrupted call in the background. From now on nobody holds it."""
+        """Release the permit of an interrupted call in the background. It counts as released from now on."""
         self.client.background(self._dropping(core, grant))
         grant.owner = TemporaryOwner()
 

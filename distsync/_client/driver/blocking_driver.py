@@ -207,7 +207,7 @@ class ProtocolRun:
         except BaseException as error:
             if not self._has_ended:
                 raise  # the interrupt hit the driver, after the protocol had awaited its next step
-            # Now: the caller, who gets the error before the clean-up, may clear its traceback.
+            # Decided here: the caller gets the error before the clean-up, and may clear its traceback.
             self._raised, self._raised_interrupt = error, is_interrupt(error)
             self.outcome = Outcome(error=error)
         else:

@@ -67,7 +67,7 @@ class ReadGrant:
 
     @property
     def is_held(self) -> bool:
-        """Whether any thread reads: nobody does for the clean-up of an interrupted call."""
+        """Whether any thread holds this: not if only clean-ups of interrupted calls are left."""
         return not all(isinstance(owner, TemporaryOwner) for owner in tuple(self.owners))
 
     def leave(self, owner: object) -> None:

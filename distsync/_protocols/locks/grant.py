@@ -38,7 +38,7 @@ class CacheState:
 class TemporaryOwner:
     """Owner of what an interrupted call had acquired or was releasing, until its clean-up releases it.
 
-    Nobody holds it until then.
+    No thread holds it until then.
     """
 
 

@@ -119,7 +119,7 @@ class LockCore:
     def held_grant(self) -> Grant | None:
         """The grant if a thread of this process holds the lock, otherwise None.
 
-        Nobody holds what an interrupted call leaves to its clean-up.
+        A grant that an interrupted call has left to its clean-up is held by no thread.
         """
         return None if isinstance(self.owner, TemporaryOwner) else self.grant
 
@@ -466,8 +466,8 @@ class LockCore:
     ) -> Coroutine[Any, Any, None]:
         """Undo acquisitions by ``owner`` made after the snapshot ``before``.
 
-        Return a coroutine that releases the lock. Until then ``temporary_owner`` owns the lock, so
-        that nobody holds it. Idempotent if called again with the same ``temporary_owner``.
+        Return a coroutine that releases the lock. Until then ``temporary_owner`` owns it, and no
+        thread holds it. Idempotent if called again with the same ``temporary_owner``.
         """
         grant, mine = self.grant, before.grant if before.owner is owner else None
         old = (*before.unreported_losses, (owner, mine))
@@ -516,7 +516,7 @@ class LockCore:
         self.depth = depth
 
     def _set_temporary_owner(self, grant: Grant, temporary_owner: TemporaryOwner) -> None:
-        """Let nobody hold the lock until the clean-up releases it."""
+        """Take the lock from all threads; the clean-up then releases it."""
         self.owner = temporary_owner
         if grant.cache is not None:
             grant.cache.contended = True  # the fast path does not release it into the cache

@@ -365,8 +365,8 @@ class SharedCore:
         """Undo acquisitions by ``owner`` made after the snapshot ``before``.
 
         Return a coroutine that releases the lock, or None if it stays held. Until then
-        ``temporary_owner`` reads, so that nobody counts as a reader. Idempotent if called again with
-        the same ``temporary_owner``.
+        ``temporary_owner`` is the reader instead of any thread. Idempotent if called again with the
+        same ``temporary_owner``.
         """
         share = self.share_of(owner) or self.share_of(temporary_owner)
         if not before.depth and self.unreported_losses.get(owner) is not before.unreported_losses:
