@@ -12,6 +12,7 @@ from distsync._objects.base import FencingToken, SharedObject, parse_contenders
 from distsync._objects.fenced_transaction import GuardedTransaction
 from distsync._protocols import wait_queue
 from distsync._protocols.locks.grant import Grant, Subscriber
+from distsync._protocols.steps import ZNODE_DELETED
 from distsync._signal_handlers import raise_if_from_handler
 from distsync.errors import DistsyncError, LockLostError, NotHeldError
 
@@ -44,7 +45,9 @@ def _report_loss(path: str, grant: Grant) -> None:
     only_cached = grant.cache is not None and grant.cache.idle
     for each in pending:
         each.loss_reported = True
-    callbacks = [subject._on_lost for subject in _distinct(pending)]
+    was_deleted = grant.loss.reason == ZNODE_DELETED
+    subjects = [each for each in _distinct(pending) if not (was_deleted and each._any_process_releases)]
+    callbacks = [subject._on_lost for subject in subjects]
     if not only_cached:
         _call_all(partial(each, LockLostError(path, grant.loss.reason)) for each in callbacks if each is not None)
 
@@ -71,6 +74,9 @@ def _call_all(callbacks: Iterable[Callable[[], object]]) -> None:
 
 class Ownable(SharedObject):
     """Base of all objects that can be held and lost."""
+
+    #: Whether another process may release what this one holds, so that a deleted znode is no loss.
+    _any_process_releases = False
 
     def __init__(
         self,

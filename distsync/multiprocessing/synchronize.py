@@ -107,6 +107,8 @@ class Lock(_locks.Lock):
         <Lock(owner=MainProcess)>
     """
 
+    _any_process_releases = True
+
     def acquire(self, block: bool = True, timeout: float | None = None) -> bool:
         """Acquire the lock, waiting in FIFO order if another thread or process holds it.
 
@@ -309,6 +311,8 @@ class Semaphore(semaphores.Semaphore):
         ...     print(slots)
         <Semaphore(value=2)>
     """
+
+    _any_process_releases = True
 
     def acquire(self, block: bool = True, timeout: float | None = None) -> bool:
         """Acquire a permit, waiting in FIFO order if none is free.

@@ -96,6 +96,23 @@ def test_former_holder_can_acquire_again_after_another_process_released_the_lock
     lock.release()
 
 
+@pytest.mark.parametrize("kind", [Lock, Semaphore])
+def test_release_by_another_process_calls_no_on_lost_and_the_end_of_the_session_does(
+    kind: Callable[..., Any], client: Client, peer: Peer
+) -> None:
+    lost: list[LockLostError] = []
+    held = kind(name="a")
+    held.on_lost = lost.append
+    held.acquire()
+    peer.do(held.release)
+    eventually(lambda: not held.held)
+    held.acquire()
+    expire(client)
+    eventually(lambda: lost)
+    assert len(lost) == 1
+    assert "znode deleted" not in str(lost[0])
+
+
 def test_holder_waits_for_the_release_by_another_process(lock: Any, client: Client, peer: Peer) -> None:
     for _ in range(3):
         lock.acquire()
