@@ -105,12 +105,14 @@ class ZooKeeperSession:
     @property
     def problem(self) -> str:
         """Why the last attempt to connect failed; empty if it did not."""
-        return self._kazoo.connection.problem if self._kazoo is not None else ""
+        kazoo = self._kazoo  # another thread may close the client meanwhile
+        return kazoo.connection.problem if kazoo is not None else ""
 
     @property
     def client_id(self) -> tuple[int, bytes] | None:
         """Id and password of the session, or None."""
-        return self._kazoo.client_id if self._kazoo is not None else None
+        kazoo = self._kazoo
+        return kazoo.client_id if kazoo is not None else None
 
     def move(self, hosts: str, auth: Sequence[tuple[str, str]]) -> None:
         """Use other addresses, unless connected."""
@@ -396,12 +398,14 @@ class ZooKeeperSession:
 
     def is_current_thread(self) -> bool:
         """Return whether this is kazoo's connection thread, in which nothing may block."""
-        return self._kazoo is not None and self._kazoo.is_current_thread()
+        kazoo = self._kazoo
+        return kazoo is not None and kazoo.is_current_thread()
 
     def after_fork_in_child(self) -> None:
         """Close the inherited sockets in a forked child."""
-        if self._kazoo is not None:
-            self._kazoo.after_fork_in_child()
+        kazoo = self._kazoo
+        if kazoo is not None:
+            kazoo.after_fork_in_child()
 
 
 def _auth_data(auth: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
