@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -108,6 +109,18 @@ def test_dump_lists_sessions_ephemerals_and_connections(talkative: ServerProcess
         at = told.index("Sessions with Ephemerals (1):")
         assert told[at + 1 : at + 3] == [f"{id}:", "\t/one"]
         assert re.fullmatch(r"\tip: /127\.0\.0\.1:\d+ sessionId: 0x[0-9a-f]+", told[-2])
+
+
+def test_dump_lists_sessions_that_expire_in_the_same_second(talkative: ServerProcess) -> None:
+    with ExitStack() as stack:
+        links, ids = [], set()
+        for _ in range(4):  # at least two of them expire in one second, and at different times
+            time.sleep(0.15)
+            links.append(stack.enter_context(linked(talkative.port, greeted=False)))
+            ids.add(f"\t0x{links[-1].greet().session_id:x}")
+        assert ids <= set(lines(talkative.port, "dump"))
+        for link in links:
+            link.ask(1, r.CloseSessionRequest())
 
 
 def test_wchs_wchc_and_wchp_list_the_data_watches(talkative: ServerProcess) -> None:

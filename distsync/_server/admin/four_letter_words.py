@@ -6,7 +6,7 @@ The output has the layout of ZooKeeper 3.8, which monitoring tools parse.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 VERSION = "3.8.0"
@@ -57,13 +57,13 @@ class DetailLists(NamedTuple):
     """Lists of sessions, ephemeral nodes, watches and connections.
 
     Attributes:
-        expiries: Session ids by expiry date.
+        expiries: Expiry dates, in seconds, with their session ids; a date may be there more than once.
         ephemerals: Paths by session id.
         watches: Path and session id of each data watch.
         connections: The connections.
     """
 
-    expiries: Mapping[str, list[int]]
+    expiries: Sequence[tuple[str, list[int]]]
     ephemerals: Mapping[int, list[str]]
     watches: list[tuple[str, int]]
     connections: tuple[ConnectionRow, ...]
@@ -164,8 +164,8 @@ def _envi(metrics: Metrics) -> str:
 
 def _dump(lists: DetailLists) -> str:
     expiries, owned = lists.expiries, lists.ephemerals
-    lines = ["SessionTracker dump:", f"Session Sets ({len(expiries)})/({sum(map(len, expiries.values()))}):"]
-    for date, ids in expiries.items():
+    lines = ["SessionTracker dump:", f"Session Sets ({len(expiries)})/({sum(len(ids) for _, ids in expiries)}):"]
+    for date, ids in expiries:
         lines += [f"{len(ids)} expire at {date}:", *(f"\t0x{id:x}" for id in ids)]
     lines += ["ephemeral nodes dump:", f"Sessions with Ephemerals ({len(owned)}):"]
     for id, paths in owned.items():

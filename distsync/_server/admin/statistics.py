@@ -114,7 +114,7 @@ class ServerStatistics:
     def _details(self) -> DetailLists:
         engine = self._engine
         owned = {id: list(paths) for id, paths in engine.tree.ephemerals.items() if paths}
-        expiries = {_date(at_ms): ids for at_ms, ids in sorted(engine.expiries().items())}
+        expiries = [(_date(at_ms), ids) for at_ms, ids in sorted(engine.expiries().items())]
         return DetailLists(expiries, owned, engine.data_watches(), self._connection_rows())
 
 
