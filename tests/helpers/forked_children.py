@@ -23,12 +23,16 @@ Fork = Callable[[], int]
 def fork_by_libc() -> int:
     """Fork as uWSGI and C extensions do: none of Python's hooks runs.
 
-    If a thread waited for the GIL at that moment, the child could hang in CPython itself, so let all threads become
-    idle before.
+    If another thread waited for the GIL and had asked for it, the child could hang in CPython itself. So let all
+    threads become idle before, and ask for nothing meanwhile.
     """
     time.sleep(4 * UNIT)
-    child: int = ctypes.PyDLL(None).fork()
-    return child
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(PATIENCE)
+    try:
+        return int(ctypes.PyDLL(None).fork())
+    finally:
+        sys.setswitchinterval(interval)
 
 
 FORKS: dict[str, Fork] = {"os.fork": os.fork, "libc's fork": fork_by_libc}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import subprocess
 import sys
@@ -49,10 +50,12 @@ PATIENCE = 200 * UNIT
 
 
 def eventually(condition: Callable[[], object], what: str = "", limit: float = PATIENCE) -> None:
-    """``condition()`` has come true; AssertionError when it has not within ``limit`` seconds."""
+    """``condition()`` has come true; else, after ``limit`` seconds, AssertionError and the stacks of all threads."""
     deadline = time.monotonic() + limit
     while not condition():
-        assert time.monotonic() < deadline, what or f"not within {limit:.1f} s: {condition}"
+        if time.monotonic() >= deadline:
+            faulthandler.dump_traceback(sys.__stderr__)
+            raise AssertionError(what or f"not within {limit:.1f} s: {condition}")
         time.sleep(UNIT / 5)
 
 

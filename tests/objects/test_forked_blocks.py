@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import os
 import sys
 import traceback
@@ -12,7 +11,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import pytest
-from helpers.forked_children import check, reaped
+from helpers.forked_children import check, fork_by_libc, reaped
 from helpers.timing import PATIENCE, eventually
 
 from distsync import Condition, Lock, RLock, SharedLock, acquire_all, synchronized
@@ -63,19 +62,6 @@ def fork_and_leave(fork: Callable[[], int] = os.fork, before: Callable[[], objec
     assert reaped(child) == 0
 
 
-def libc_fork() -> int:
-    """Fork without Python's hooks, as a C library may do.
-
-    This thread keeps the GIL, which no other thread of the child could give back.
-    """
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(PATIENCE)
-    try:
-        return int(ctypes.PyDLL(None).fork())
-    finally:
-        sys.setswitchinterval(interval)
-
-
 def locks() -> dict[str, Callable[..., Any]]:
     return {
         "Lock": Lock,
@@ -117,7 +103,7 @@ def test_child_that_exits_in_a_block_of_its_parent_releases_nothing(
 def test_child_of_a_fork_without_hooks_releases_no_permit(kind: str, client: Client, make_client: MakeClient) -> None:
     ours, theirs = KINDS[kind](name="x"), KINDS[kind](name="x", client=make_client())
     with leaving_child(close=lambda: None), ours:  # the child has its parent's client
-        fork_and_leave(libc_fork)
+        fork_and_leave(fork_by_libc)
         assert ours.held
         assert not theirs.acquire(False)
     with theirs:

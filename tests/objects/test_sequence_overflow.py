@@ -7,7 +7,6 @@ import shutil
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -141,8 +140,10 @@ def start_in_order(clients: Clients, work: Callable[[int], object]) -> list[Runn
     """Start a call for each client except the first; each starts when the previous one waits."""
     running = []
     for number, client in enumerate(clients[1:], 1):
-        running.append(Running(work, number))
-        eventually(partial(waiting_calls, client))
+        call = Running(work, number)
+        running.append(call)
+        eventually(lambda call=call, client=client: not call.is_alive() or waiting_calls(client))
+        assert call.is_alive(), call.result()
     return running
 
 
