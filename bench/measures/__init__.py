@@ -9,6 +9,7 @@ from bench.measures import (
     contention,
     deep_queues,
     elections,
+    held_locks,
     locks,
     loops,
     queues,
@@ -21,6 +22,7 @@ MEASURES: dict[str, Measure] = {
     measure.name: measure
     for module in (
         locks,
+        held_locks,
         contention,
         waiters,
         queues,

@@ -14,6 +14,7 @@ import itertools
 import logging
 import math
 import threading
+from collections import deque
 from collections.abc import Callable, Coroutine, Iterable
 from functools import partial
 from queue import Empty, SimpleQueue
@@ -38,6 +39,11 @@ CONNECTION_CHECK_INTERVAL_S = 0.5
 
 #: Longest sleep while anything is held: a sixth of the session timeout, at most TICK_S seconds.
 TICKS_PER_TIMEOUT, TICK_S = 6, 0.5
+
+#: How many protocols are resumed at a time, until each has got a reply. A lost connection wakes all
+#: that watch a znode, and each reads it again. Thousands of requests at once would delay the proof of
+#: the session that follows a reconnect.
+BATCH = 50
 
 logger = logging.getLogger("distsync.client")
 
@@ -69,6 +75,9 @@ class BackgroundThread:
         self.hand_over: Callable[[HandedOverCall], None] = self._mailbox.put
         """Take over a call. This is the queue's own method, which no signal can interrupt."""
         self._runs: set[ProtocolRun] = set()
+        #: The current batch: runs that wait for their first reply since they were woken. And those to resume after it.
+        self._batch: set[ProtocolRun] = set()
+        self._postponed: deque[ProtocolRun] = deque()
         #: When the runs that wait with a limit are due, and the same as a heap. An entry of the heap is
         #: out of date if the run has ended since, or waits for something else.
         self._due: dict[ProtocolRun, float] = {}
@@ -128,13 +137,14 @@ class BackgroundThread:
                 item = None
             self._wakes_at = 0.0
             if isinstance(item, ProtocolRun):
-                self._resume(item)
+                self._continue(item)
             elif isinstance(item, tuple):
                 self._finish_call(*item)
             elif item is not None:
                 self._begin(item() if callable(item) else item)
             item = None  # frees it while this thread sleeps
             self._tick()
+            self._resume_postponed()
         self._discard_unstarted()
 
     def _discard_unstarted(self) -> None:
@@ -143,6 +153,9 @@ class BackgroundThread:
             item = self._mailbox.get()
             if isinstance(item, Coroutine):
                 item.close()
+        for run in self._postponed:
+            if not run.is_started:
+                run.protocol.close()
 
     def _is_done(self) -> bool:
         until = self._drain_until
@@ -155,7 +168,7 @@ class BackgroundThread:
             protocol, self._runtime, None, lambda: self._mailbox.put(run), self.call_elsewhere
         )
         self._runs.add(run)
-        self._resume(run)
+        self._continue(run)
 
     def waker(self, run: ProtocolRun) -> Callable[[], object]:
         """Return a function that resumes ``run`` in this thread."""
@@ -184,9 +197,30 @@ class BackgroundThread:
         self._runtime.dispatcher.prepare()
         self._runtime.dispatcher.call(call)
 
+    def _continue(self, run: ProtocolRun) -> None:
+        """Resume ``run``, later if it may send its first request and the current batch is full."""
+        if run.waits_for_replies:
+            self._resume(run)
+        elif self._postponed or len(self._batch) >= BATCH:
+            self._postponed.append(run)
+        else:
+            self._resume_in_batch(run)
+
+    def _resume_postponed(self) -> None:
+        """Resume the next batch, once the previous one has got its replies."""
+        while self._postponed and not self._batch:
+            for _ in range(min(BATCH, len(self._postponed))):
+                self._resume_in_batch(self._postponed.popleft())
+
+    def _resume_in_batch(self, run: ProtocolRun) -> None:
+        self._resume(run)
+        if run.waits_for_replies and run in self._runs:
+            self._batch.add(run)
+
     def _resume(self, run: ProtocolRun) -> None:
         if run not in self._runs:
             return
+        self._batch.discard(run)
         try:
             has_ended = run.resume()
         except Exception as error:  # this thread must not end: holds depend on it

@@ -158,6 +158,10 @@ class Revocable(Ownable):
         the lock, unless the holder does not notice within a second: its process is stopped, has no
         connection, or uses another library. Even then its guarded ``transaction()`` is refused.
 
+        If the calling process exits, or this call is interrupted, after the lock was taken, the
+        lock is free as soon as the holder notices. Until then, the lock stays with a holder that
+        does not notice, at most until its session ends.
+
         Args:
             grace: Maximum wait in seconds, for all holders together; 0 takes the lock at once. None
                 only asks, and does not wait.

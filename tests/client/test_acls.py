@@ -5,6 +5,7 @@ of object.
 from __future__ import annotations
 
 import pickle
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,7 +15,7 @@ import pytest
 from helpers.all_object_kinds import KINDS, PROCESSES, one_of_each, public_kinds
 from helpers.leak_census import Observer, nothing_more, open_links
 from helpers.servers import EmbeddedProcess, ServerProcess
-from helpers.timing import PATIENCE
+from helpers.timing import PATIENCE, eventually
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoAuthError, NotEmptyError
 from kazoo.security import ACL, OPEN_ACL_UNSAFE, Id, Permissions, make_digest_acl
@@ -23,6 +24,7 @@ import distsync
 from distsync import AccessDeniedError
 from distsync._client import default_client
 from distsync._client.client import Client
+from distsync._client.lease.holds import GUARD_AFTER_S
 from distsync.multiprocessing import Pool
 
 MakeClient = Callable[..., Client]
@@ -222,6 +224,25 @@ def test_every_kind_takes_an_acl_of_its_own_for_all_that_it_is_made_of(
         }
         assert set(tops) <= set(found)
         assert found == {path: set(FOR_BOTH) for path in found}
+
+
+def test_deletion_of_a_held_znode_that_its_creator_may_not_read_is_noticed(
+    make_client: MakeClient, observer: Observer
+) -> None:
+    observer.kazoo.add_auth("digest", ALICE)
+    alice, bob = (make_client(auth=f"digest:{user}", acl=FOR_BOTH) for user in (ALICE, BOB))
+    with distsync.Lock(name="a", client=alice):
+        pass
+    unreadable = [DIGEST_OF_ALICE, make_digest_acl(*BOB.split(":"), write=True, create=True, delete=True)]
+    losses: list[distsync.LockLostError] = []
+    lock = distsync.Lock(name="a", client=bob, acl=unreadable, on_lost=losses.append)
+    lock.acquire(timeout=PATIENCE)
+    time.sleep(2 * GUARD_AFTER_S)  # by then its watch was refused
+    observer.kazoo.delete(distsync.Lock(name="a", client=alice).holders()[0].path)
+    eventually(lambda: losses)
+    assert losses[0].args == (lock.path, "znode deleted")
+    with pytest.raises(distsync.LockLostError):
+        lock.release()
 
 
 def test_acl_of_an_object_travels_with_it(alice: Client) -> None:

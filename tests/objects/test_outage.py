@@ -20,8 +20,11 @@ from helpers.timing import PATIENCE, UNIT, Control, eventually
 from helpers.worker_processes import Running
 
 from distsync import LockLostError, NotHeldError
+from distsync._client.background_thread import BATCH
 from distsync._client.client import Client
 from distsync._client.deadlines import NONBLOCKING_GRACE_S
+from distsync._client.transport.reply_futures import ReplyFuture
+from distsync._protocols.steps import GetData, Sync
 from distsync._wire.codes import OpCode
 from distsync.errors import OutcomeUnknownError
 from distsync.queue import Empty, Full, LifoQueue, PriorityQueue, Queue, ShutDown, SimpleQueue
@@ -37,6 +40,41 @@ SHORT_SESSION_S = 2.0
 
 def ephemerals(client: Client, observer: Observer) -> list[str]:
     return [path for path in observer.ephemerals(client.namespace) if "/receipts/" not in path]
+
+
+# ---- a lost connection
+
+
+def test_watches_of_many_held_locks_are_set_again_in_batches_and_after_the_request_for_a_proof(
+    make_far: MakeClient, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They were all requested before the reply that proves the session was read, and thousands of locks were lost."""
+    client = make_far()
+    locks = [Lock(name=f"x{number}", client=client, linger=0) for number in range(3 * BATCH)]
+    for lock in locks:
+        assert lock.acquire(timeout=PATIENCE)
+    runtime = client._runtime
+    assert runtime is not None
+    watches = runtime.zk_session.watches
+    runs = runtime.background_thread._runs
+    eventually(lambda: len(watches) == len(locks) and all(run.is_idle for run in tuple(runs)))
+    sent: list[ReplyFuture] = []
+    unanswered: list[int] = []
+    prepare = runtime.zk_session._prepare
+
+    def count(reply: ReplyFuture) -> Any:
+        sent.append(reply)
+        unanswered.append(sum(each.outcome is None for each in sent if not isinstance(each.request, Sync)))
+        return prepare(reply)
+
+    monkeypatch.setattr(runtime.zk_session, "_prepare", count)
+    proxy.cut()
+    eventually(lambda: len({each.request.path for each in sent if isinstance(each.request, GetData)}) == len(locks))
+    assert isinstance(sent[0].request, Sync)
+    assert max(unanswered) <= BATCH
+    assert all(lock.held for lock in locks)
+    for lock in locks:
+        lock.release()
 
 
 # ---- a lost reply or request

@@ -6,14 +6,18 @@ Source: ZooKeeper recipes, Revocable Shared Locks.
 from __future__ import annotations
 
 import json
+import signal
 import threading
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from operator import attrgetter
 from typing import Any
 
 import pytest
 from helpers.leak_census import Observer
+from helpers.remote_functions import general as remote
+from helpers.subprocesses import is_running
 from helpers.timing import PATIENCE, UNIT, eventually
 from helpers.worker_processes import Peer, Running, expire
 
@@ -128,6 +132,42 @@ def test_lock_is_taken_from_a_process_that_does_not_notice(client: Client, make_
     assert theirs.acquire(timeout=PATIENCE)
     theirs.release()
     proxy.heal()
+
+
+def revoke_and_die_before_the_delete(revoker: Peer, lock: Lock) -> None:
+    """The lock's znode is marked as revoked, and nobody is left to delete it but its holder."""
+    revoker.start(remote.revoke_and_die_before_the_delete, lock)
+    eventually(lambda: not is_running(revoker.pid))
+
+
+def test_holder_gives_the_lock_up_if_the_revoker_is_killed_before_it_deletes_the_znode(
+    client: Client, other: Client, make_mortal: Callable[..., Peer]
+) -> None:
+    ours, theirs = pair(Lock, client, other)
+    ours.acquire()
+    revoke_and_die_before_the_delete(make_mortal(), ours)
+    assert theirs.acquire(timeout=PATIENCE)
+    assert not ours.held
+    with pytest.raises(LockLostError, match="revoked"):
+        ours.release()
+    theirs.release()
+
+
+@pytest.mark.parametrize("until", ["it continues", "its session ends"])
+def test_stopped_holder_keeps_the_lock_if_the_revoker_is_killed_before_it_deletes_the_znode(
+    until: str, client: Client, make_mortal: Callable[..., Peer]
+) -> None:
+    lock, stopped = Lock(name="a"), make_mortal() if until == "its session ends" else make_mortal(30.0)
+    stopped.do(lock.acquire)
+    stopped.signal(signal.SIGSTOP)
+    revoke_and_die_before_the_delete(make_mortal(), lock)
+    if until == "it continues":
+        assert not lock.acquire(timeout=revocation.NOTICE_S + 4 * UNIT)
+        stopped.signal(signal.SIGCONT)
+    assert lock.acquire(timeout=PATIENCE)
+    if until == "it continues":
+        assert stopped.do(attrgetter("held"), lock) is False
+    lock.release()
 
 
 @KINDS

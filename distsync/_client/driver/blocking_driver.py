@@ -129,6 +129,11 @@ class ProtocolRun:
         return self._pending.limit
 
     @property
+    def waits_for_replies(self) -> bool:
+        """Whether the protocol waits for replies to requests."""
+        return isinstance(self._pending, RequestInFlight)
+
+    @property
     def is_idle(self) -> bool:
         """Whether the protocol waits for a signal or a connection, not for a reply."""
         return isinstance(self._pending, (AwaitSignal, AwaitConnection))

@@ -24,7 +24,11 @@ from distsync._protocols.steps import (
     Wait,
     Watch,
 )
-from distsync.errors import DisconnectedError, DistsyncError, NoNodeError, SessionLostError
+from distsync.errors import AccessDeniedError, DisconnectedError, DistsyncError, NoNodeError, SessionLostError
+
+#: Interval in seconds between checks of a held znode that its creator may not read. Servers since
+#: ZooKeeper 3.8.4 report no change of it.
+UNREADABLE_CHECK_S = 1.0
 
 
 async def delete_leftover(leftover: LeftoverNode, session_id: int) -> None:
@@ -83,15 +87,23 @@ async def loss_of(held: HeldNode, watch: Watch) -> str:
     return ""
 
 
+async def loss_of_unreadable(held: HeldNode) -> str:
+    """Return why the hold is lost, or "" if it is not. ZooKeeper 3.8 answers this without the permission READ."""
+    return "" if belongs(await Exists(held.path), held.session_id) else ZNODE_DELETED
+
+
 async def watch_held_node(held: HeldNode, on_lost: Callable[[str], None]) -> None:
     """Call ``on_lost`` with the reason if the znode is deleted or revoked while it is held.
 
     A revoked znode is deleted then: until its holder knows of the loss, no other process can hold.
     """
     while not held.ended.fired:
-        watch, ended = Watch(), held.ended
+        watch, ended, limit = Watch(), held.ended, None
         try:
-            reason = await loss_of(held, watch)
+            try:
+                reason = await loss_of(held, watch)
+            except AccessDeniedError:
+                reason, limit = await loss_of_unreadable(held), UNREADABLE_CHECK_S
             if held.ended.fired:
                 return  # released, or being downgraded, by a call that deletes the znode itself
             if reason:
@@ -104,4 +116,4 @@ async def watch_held_node(held: HeldNode, on_lost: Callable[[str], None]) -> Non
         except DisconnectedError:
             await Connected()
         else:
-            await Wait(watch, ended)
+            await Wait(watch, ended, limit=limit)

@@ -18,6 +18,7 @@ import distsync
 import distsync.multiprocessing
 from distsync._client import default_client as default
 from distsync._client.client import Client
+from distsync._protocols.locks import revocation
 from distsync.multiprocessing import process
 from helpers.timing import PATIENCE, eventually
 from helpers.worker_processes import Credentials, Running, credentials, waiting_calls
@@ -366,6 +367,18 @@ def hold_and_die(lock: Any, file: Path | None = None) -> None:
     if file is not None:
         write_credentials(file)
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+def revoke_and_die_before_the_delete(lock: Any) -> None:
+    """Mark the holder's znode as revoked, and do not live to delete it."""
+    mark = revocation.mark_revoked
+
+    async def mark_and_die(*args: Any) -> Any:
+        await mark(*args)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    revocation.mark_revoked = mark_and_die  # type: ignore[assignment]
+    lock.revoke(0)
 
 
 def fork_and_hold(lock: Any, end: Any) -> None:
