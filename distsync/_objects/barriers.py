@@ -47,13 +47,15 @@ class Barrier(SharedObject):
         costs 1 request more.
 
         If the session of a waiting thread ends, the barrier is broken, for this thread and for all
-        others. If a thread times out while no server can be reached, it breaks the barrier as soon
-        as one can. Until then it may be counted, as long as its session lives. If a waiting thread
-        is interrupted, the barrier is broken.
+        others, which notice it within half a session timeout. If no other thread was waiting, the
+        barrier stays intact. If a thread times out while no server can be reached, it breaks the
+        barrier as soon as one can. Until then it may be counted, as long as its session lives. If a
+        waiting thread is interrupted, the barrier is broken.
 
         Znodes: ``<namespace>/barrier/<name>``, whose data is the generation;
-        ``.../_c_<guid>-lock-<sequence>``, ephemeral, one for each waiting thread;
-        ``.../_r_<guid>-reset-<sequence>``, ephemeral, a short-lived mark of a reset.
+        ``.../_c_<guid>-lock-<sequence>``, ephemeral, one for each waiting thread; ``.../arrivals``,
+        which counts the threads that have arrived; ``.../_r_<guid>-reset-<sequence>``, ephemeral, a
+        short-lived mark of a reset.
 
         Source: ZooKeeper recipes, "Double Barriers"; ``threading.Barrier``.
 
@@ -110,8 +112,9 @@ class Barrier(SharedObject):
 
         Note:
             Costs 3 requests in 1 round trip and 1 watch to arrive. Another look costs 2 more, at
-            the end and at each half of a session timeout. The last thread to arrive costs 1 more
-            instead. The first call of a process costs 1 more.
+            the end and at each half of a session timeout, and 3 more if it shows that another thread
+            may have arrived and exited since. The last thread to arrive costs 1 more instead. The
+            first call of a process costs 1 more.
 
             If the session ends, all waiting threads get BrokenBarrierError. If interrupted, the
             barrier is broken, and no znode is left behind.

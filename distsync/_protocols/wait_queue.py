@@ -35,13 +35,17 @@ from distsync._protocols.steps import (
     Connected,
     Create,
     Created,
+    Delete,
     Exists,
     GetData,
     Guid,
+    Multi,
     Node,
     Pipeline,
     Request,
     SessionAlive,
+    SetData,
+    Stat,
     Sync,
     Wait,
     WakeReason,
@@ -206,7 +210,8 @@ def decide(names: Iterable[str], mine: str, rule: Rule = any_contender) -> Queue
 class Enqueued(NamedTuple):
     """Our new contender, and the replies to the reads sent with its creation.
 
-    A read that failed has its exception in place of the reply.
+    A read that failed has its exception in place of the reply. With a counter, the first reply is its
+    Stat; None if the reply to the create was lost.
     """
 
     entry: QueueEntry
@@ -236,6 +241,7 @@ async def enqueue(
     ensure_directory: Callable[[str], Awaitable[None]] = ensure_container,
     find_granted: Callable[[str, str], Awaitable[QueueEntry | None]] = never_granted,
     cancel: Callable[[str, str, BaseException | None], Coroutine[Any, Any, None]] = cancel_create,
+    counter: str = "",
 ) -> Enqueued:
     """Enqueue a contender ("Locks", step 1).
 
@@ -254,6 +260,8 @@ async def enqueue(
             granted, and removed from the queue, before we learned that it had been created.
         cancel: ``cancel(directory, guid, error)`` deletes a contender that may have been
             created. ``error`` ended the call; None if another attempt follows.
+        counter: Path of a znode that counts the contenders ever created; empty if none does. See
+            `creations`.
 
     Returns:
         Our contender, and the replies to ``reads``.
@@ -262,11 +270,11 @@ async def enqueue(
         SequenceExhaustedError: The server has run out of sequence numbers.
     """
     while True:
-        await Connected()
+        session_id = (await Connected()).session_id
         prefix, guid = node_name(await Guid(), name_suffix)
         try:
             create = Create(f"{directory}/{prefix}", contender_data, ephemeral=True, sequence=True)
-            created, *replies = await Pipeline(create, *reads)
+            created, *replies = await _create(create, counter, session_id, reads)
             if isinstance(created, Created) and created.stat is not None:
                 name = created.path.rpartition("/")[2]
                 entry = QueueEntry(directory, name, created.stat.czxid, created.stat.ephemeral_owner)
@@ -276,7 +284,8 @@ async def enqueue(
                 found = await find(directory, guid) or await find_granted(directory, guid)
                 if found:
                     await check_sequence(found)
-                    return Enqueued(found, tuple(await Pipeline(*reads)) if reads else ())
+                    replies = list(await Pipeline(*reads)) if reads else []
+                    return Enqueued(found, (None, *replies) if counter else tuple(replies))
                 await Background(cancel(directory, guid, None))
                 continue
             if not isinstance(created, NoNodeError):
@@ -285,6 +294,33 @@ async def enqueue(
             await Background(cancel(directory, guid, error))
             raise
         await ensure_directory(directory)
+
+
+async def _create(create: Create, counter: str, session_id: int, reads: tuple[Request[Any], ...]) -> tuple[Any, ...]:
+    """Create a contender, and count it in the same transaction. Return the replies.
+
+    The second one is the Stat of the counter, if any. A transaction does not return the Stat of the
+    contender. If it was executed in a later session than ``session_id``, the contender counts as one
+    of a session that has ended.
+    """
+    if not counter:
+        return await Pipeline(create, *reads)
+    one = f"{counter}/one"
+    counting = (create, Create(one), Delete(one), SetData(counter))  # the last one returns the Stat
+    reply, *replies = await Pipeline(Multi(counting), *reads)
+    if not isinstance(reply, tuple):
+        return reply, None, *replies
+    stat: Stat = reply[-1]
+    created = Created(reply[0].path, stat._replace(czxid=stat.mzxid, ephemeral_owner=session_id))
+    return created, stat, *replies
+
+
+def creations(stat: Stat) -> int:
+    """Return how many children were ever created. It is the next sequence number.
+
+    The reported cversion is twice this number, minus the number of children.
+    """
+    return (stat.cversion + stat.num_children) % (2 * HALF) // 2
 
 
 async def check_sequence(entry: QueueEntry) -> None:
@@ -297,8 +333,7 @@ async def check_sequence(entry: QueueEntry) -> None:
     if contender is None or 0 <= contender.number < LAST:
         return
     stat = await read(Exists(entry.directory))
-    # The reported cversion is twice the server's counter, minus the number of children.
-    if stat is not None and (stat.cversion + stat.num_children - 2 * LAST) % (2 * HALF) == 0:
+    if stat is not None and creations(stat) == LAST:
         raise SequenceExhaustedError(entry.directory)
 
 

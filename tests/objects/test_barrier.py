@@ -22,6 +22,8 @@ from distsync.threading import Barrier
 
 MakeClient = Callable[..., Client]
 
+SHORT_SESSION_S = 20 * UNIT
+
 
 @pytest.fixture
 def barrier(client: Client) -> Barrier:
@@ -144,6 +146,38 @@ def test_killed_waiter_breaks_the_barrier_for_all(
     mortal.kill()
     assert [peer.result() for peer in peers[:2]] == ["BrokenBarrierError"] * 2
     eventually(lambda: barrier.broken)
+
+
+@pytest.mark.parametrize("earlier", [1, 2])
+def test_waiter_killed_before_any_other_has_seen_it_breaks_the_barrier_for_all(
+    earlier: int, barrier: Barrier, make_client: MakeClient, make_mortal: Callable[..., Peer]
+) -> None:
+    """The others first look when its session has ended."""
+    mortal, waiting = make_mortal(), []
+    for count in range(1, earlier + 1):
+        theirs = Barrier(4, name="b", client=make_client(session_timeout=4 * SHORT_SESSION_S))
+        waiting.append(Running(remote.catch, theirs.wait))
+        arrived(barrier, count)
+    mortal.start(barrier.wait)
+    arrived(barrier, earlier + 1)
+    mortal.kill()
+    assert results(waiting) == ["BrokenBarrierError"] * earlier
+    assert barrier.broken
+
+
+def test_last_party_killed_in_its_action_breaks_the_barrier(
+    client: Client, make_client: MakeClient, make_mortal: Callable[..., Peer]
+) -> None:
+    """No other party has seen it: its arrival does not wake them."""
+    mortal, barrier = make_mortal(), Barrier(2, partial(time.sleep, PATIENCE), name="b")
+    theirs = Barrier(2, name="b", client=make_client(session_timeout=4 * SHORT_SESSION_S))
+    waiting = Running(remote.catch, theirs.wait)
+    arrived(barrier, 1)
+    mortal.start(barrier.wait)
+    arrived(barrier, 2)
+    mortal.kill()
+    assert waiting.result() == "BrokenBarrierError"
+    assert barrier.broken
 
 
 def test_end_of_a_waiters_session_breaks_the_barrier_for_all(

@@ -308,11 +308,11 @@ def test_barrier_wait_costs_3_requests_in_1_round_trip_and_opening_it_1_more(cli
         eventually(lambda: ours.n_waiting == 1)
         late.wait()
         first.result()
-    begun = sent(client, "Create")
+    begun = sent(client, "Multi")
     with counted(client) as before:
         waiting = Running(ours.wait)
         eventually(lambda: theirs.n_waiting == 1)
-        eventually(lambda: sent(client, "Create") == begun + 1)
+        eventually(lambda: sent(client, "Multi") == begun + 1)
     with counted(other) as opening:
         theirs.wait()
     waiting.result()

@@ -16,6 +16,16 @@ number of the mark is moved into the data.
 A cancelled task records that it has left, in the transaction that deletes its znode, so that the
 parties that counted on it wait for another one.
 
+If a party's session ends without such a record, the waiters that had seen it break the barrier. So
+do those that had arrived earlier, even if none has seen it: the transaction that creates a party's
+znode also counts it, so a waiter knows how many have arrived since, and compares that with the
+znodes. It reads the count only if the Stat of the barrier shows that a child was created and deleted
+unseen. Children that another program created are not in the count. A full group opens without the
+missing party.
+
+Older programs do not count their parties, and do not write ``left_all``. Without it, nothing is
+concluded from the count until a reset, or until nobody is left waiting.
+
 A party that gives up without a connection breaks the barrier, and leaves, when it is connected
 again. The next call in its process waits for that. Until then its znode counts, as long as its
 session is alive. If it was not enqueued, it breaks the generation that its process read last, but
@@ -23,7 +33,10 @@ not a later one. If it was, but the reply was lost, it breaks the generation of 
 
 Znodes:
 ``<path>``                            data = ``{"parties": n, "generation": g, "broken": bool,
-                                      "after": s, "passed": [[names], ...], "left": [names]}``
+                                      "after": s, "passed": [[names], ...], "left": [names],
+                                      "left_all": bool}``
+``<path>/arrivals``                   its children ever created are the parties that ever arrived;
+                                      each is deleted at once
 ``<path>/_c_<guid>-lock-<sequence>``  ephemeral, one for each party that waits
 ``<path>/_r_<guid>-reset-<sequence>`` ephemeral, short-lived: the mark of a reset
 """
@@ -57,21 +70,25 @@ from distsync._protocols.steps import (
     Connected,
     Create,
     Delete,
+    Exists,
     GetData,
     Guid,
     Listing,
     Node,
     Pipeline,
     SetData,
+    Stat,
     Sync,
     Wait,
     WakeReason,
     Watch,
 )
 from distsync._protocols.wait_queue import (
+    HALF,
     LOCK,
     ContenderNode,
     QueueEntry,
+    creations,
     enqueue,
     in_order,
     read_consistent,
@@ -108,7 +125,8 @@ class BarrierGeneration:
         broken: Whether the barrier is broken.
         after: Contenders with sequence numbers up to this do not count; None if all count.
         passed: Names in each of the last generations that passed, the latest one last.
-        left: Names of this generation that were cancelled.
+        left: Names that were cancelled, in this generation or behind it.
+        left_all: Whether ``left`` is known to be complete.
         version: Version of the znode.
     """
 
@@ -118,6 +136,7 @@ class BarrierGeneration:
     after: int | None = None
     passed: tuple[tuple[str, ...], ...] = ()
     left: tuple[str, ...] = ()
+    left_all: bool = True
     version: int = 0
 
     def data(self) -> bytes:
@@ -129,15 +148,22 @@ class BarrierGeneration:
         """How many generations that passed are recorded."""
         return max(2, REMEMBERED // self.parties)
 
-    def next_generation(self, names: list[str]) -> BarrierGeneration:
-        """Return the data after the contenders ``names`` have passed."""
+    def next_generation(self, names: list[str], remaining: int) -> BarrierGeneration:
+        """Return the data after the contenders ``names`` have passed, and ``remaining`` still wait."""
         passed = (*self.passed, tuple(names))[-self.recorded_generations :]
         after = max((each.number for each in in_order(names)[-1:]), default=self.after)
-        return replace(self, generation=self.generation + 1, after=after, passed=passed, left=())
+        record = replace(self, generation=self.generation + 1, after=after, passed=passed)
+        left = tuple(each.name for each in in_order(self.left) if record.includes(each))
+        return replace(record, left=left, left_all=self.left_all or not remaining)
 
     def without_waiter(self, name: str) -> BarrierGeneration:
         """Return the data after this contender was cancelled."""
-        return replace(self, left=(*self.left, name)[-max(2 * self.parties, REMEMBERED) :])
+        left = (*self.left, name)[-max(2 * self.parties, REMEMBERED) :]
+        return replace(self, left=left, left_all=self.left_all and len(left) > len(self.left))
+
+    def left_after(self, number: int) -> int:
+        """Return how many contenders with a higher sequence number were cancelled."""
+        return sum(sequence_distance(each.number, number) > 0 for each in in_order(self.left))
 
     def index_of(self, name: str) -> int | None:
         """Return the index with which a contender passed, or None if that is not recorded."""
@@ -165,8 +191,9 @@ def generation_in(path: str, node: Node) -> BarrierGeneration:
         after = None if fields["after"] is None else int(fields["after"])
         parties, generation, broken = int(fields["parties"]), int(fields["generation"]), bool(fields["broken"])
         passed = tuple(tuple(map(str, names)) for names in fields["passed"])
-        left = tuple(map(str, fields.get("left", ())))  # older versions do not write it
-        return BarrierGeneration(parties, generation, broken, after, passed, left, node.stat.version)
+        left = tuple(map(str, fields.get("left", ())))  # older versions do not write it, nor the next one
+        left_all = bool(fields.get("left_all", False))
+        return BarrierGeneration(parties, generation, broken, after, passed, left, left_all, node.stat.version)
     except DECODE_ERRORS as error:
         raise_if_from_handler(error)
         raise CorruptNodeError(path, node.data) from None
@@ -174,11 +201,21 @@ def generation_in(path: str, node: Node) -> BarrierGeneration:
 
 @dataclass(frozen=True)
 class BarrierSnapshot:
-    """Contenders that count, in queue order; whether ours is enqueued; and the generation."""
+    """State of the barrier, as read by a waiter.
+
+    Attributes:
+        names: Contenders that count, in queue order.
+        present: Whether our contender is enqueued.
+        record: The generation.
+        later: How many contenders are behind ours.
+        created_later: How many children were created after our contender.
+    """
 
     names: list[str]
     present: bool
     record: BarrierGeneration
+    later: int = 0
+    created_later: int = 0
 
 
 @dataclass
@@ -187,6 +224,10 @@ class Waiter:
 
     Attributes:
         entry: Its contender.
+        number: Its sequence number.
+        arrivals: How many parties had ever arrived when it was created; None if unknown.
+        unseen: How many children, created after it, were neither seen nor have left, when the count
+            showed that no party was missing.
         view: The state that it read last.
         seen: All contenders that were seen in its generation.
         refused: The generation that was broken when it was read, if any.
@@ -194,6 +235,9 @@ class Waiter:
     """
 
     entry: QueueEntry
+    number: int
+    arrivals: int | None
+    unseen: int = 0
     view: BarrierSnapshot | None = None
     seen: set[str] = field(default_factory=set)
     refused: BarrierGeneration | None = None
@@ -208,6 +252,18 @@ class Waiter:
         if index is None:
             raise BrokenBarrierError
         return index
+
+    def unseen_in(self, view: BarrierSnapshot) -> int:
+        """Return how many of the children created after our contender were neither seen nor have left."""
+        return view.created_later - view.later - view.record.left_after(self.number)
+
+    def may_miss_a_party(self, view: BarrierSnapshot, parties: int) -> bool:
+        """Return whether the session of a party that arrived after ours may have ended unseen.
+
+        This does not matter if enough others wait.
+        """
+        counts = self.arrivals is not None and view.record.left_all and len(view.names) < parties
+        return counts and self.unseen_in(view) > self.unseen
 
     def update(self, view: BarrierSnapshot, parties: int) -> int | None:
         """Return how many contenders of this generation are ahead, or None if a party is missing.
@@ -233,6 +289,7 @@ class BarrierCore:
 
     def __init__(self, path: str, parties: int, receipts: Receipts) -> None:
         self.path = path
+        self.arrivals = f"{path}/arrivals"
         self.parties = parties
         self.receipts = receipts
         #: The latest generation that this process has read.
@@ -247,6 +304,10 @@ class BarrierCore:
     async def _ensure_directory(self, directory: str) -> None:
         await ensure(directory, BarrierGeneration(self.parties).data())
         await self._agree()
+
+    async def _ensure_counted_directory(self, directory: str) -> None:
+        await self._ensure_directory(directory)
+        await ensure(self.arrivals)
 
     async def _agree(self) -> None:
         """Check the number of parties. Raise MismatchError if it is not ours."""
@@ -288,14 +349,15 @@ class BarrierCore:
             if not self.agreed:
                 await self._agree()
             find_granted = partial(self._passed, self.generation)
-            entry, replies = await enqueue(
+            entry, (count, *replies) = await enqueue(
                 self.path,
                 LOCK,
                 contender_data,
                 *reads,
-                ensure_directory=self._ensure_directory,
+                ensure_directory=self._ensure_counted_directory,
                 find_granted=find_granted,
                 cancel=cancel,
+                counter=self.arrivals,
             )
         except DeadlineError:  # not for a generation after a reset, which does not count on us
             await self.unfinished.defer(partial(self._break, BarrierGeneration(self.parties, self.generation), True))
@@ -304,9 +366,11 @@ class BarrierCore:
             if on_cancel_leave and guids:
                 await self._leave_before_end(guids[-1])
             raise
-        waiter = Waiter(entry)
+        waiter = Waiter(entry, in_order([entry.name])[0].number, None if count is None else creations(count))
         try:
-            return await self._wait_for_release(waiter, replies, watch, action)
+            if count is None:
+                waiter.arrivals = await self._arrivals_at(entry)
+            return await self._wait_for_release(waiter, tuple(replies), watch, action)
         except BaseException as error:
             gives_up = isinstance(error, (DeadlineError, SessionLostError, OutcomeUnknownError))
             has_left = False
@@ -347,8 +411,7 @@ class BarrierCore:
             if listing.stat.version != node.stat.version:
                 continue
             path = f"{self.path}/{mine.name}"
-            counting = [each for each in waiting if now.includes(each)]
-            if now.broken or mine not in counting[: self.parties]:
+            if now.broken or not now.includes(mine):
                 return await delete_guaranteed(path)
             try:
                 await self.receipts.commit(
@@ -388,7 +451,9 @@ class BarrierCore:
             if not view.present:
                 return waiter.index_in(view.record)
             ahead = waiter.update(view, self.parties)
-            if ahead is None:
+            if ahead is None or (
+                waiter.may_miss_a_party(view, self.parties) and await self._misses_a_party(waiter, view)
+            ):
                 return await self._give_up(waiter)
             if ahead == self.parties - 1:
                 if await self._open(waiter, view, action):
@@ -396,6 +461,27 @@ class BarrierCore:
             elif await self._wait(watch) is WakeReason.DEADLINE:
                 return await self._give_up(waiter)
             view = None
+
+    async def _arrivals_at(self, entry: QueueEntry) -> int | None:
+        """Return how many parties had arrived with ours, or None if others have arrived since."""
+        count = await read(Exists(self.arrivals))
+        return creations(count) if count is not None and count.mzxid == entry.token else None
+
+    async def _misses_a_party(self, waiter: Waiter, view: BarrierSnapshot) -> bool:
+        """Return whether the count of arrivals includes a party that neither waits nor has left.
+
+        The count is read first, so that each counted party is listed afterwards unless it is missing.
+        """
+        reads = (Exists(self.arrivals), Children(self.path), GetData(self.path))
+        count, *replies = await read_consistent(waiter.entry, *reads)
+        now = self._view(waiter.entry, tuple(replies))
+        if now is None or not now.present or now.record != view.record:  # our watch fires, too
+            return False
+        arrivals = creations(count) - (waiter.arrivals or 0) if isinstance(count, Stat) else 0
+        if arrivals > now.later + now.record.left_after(waiter.number):
+            return len(now.names) < self.parties
+        waiter.unseen = waiter.unseen_in(view)
+        return False
 
     async def _wait(self, watch: Watch) -> WakeReason:
         """Wait for ``watch``, but half a session timeout at most.
@@ -420,8 +506,12 @@ class BarrierCore:
         if listing.stat.version != node.stat.version:
             return None
         record, waiting = self._parse_record(node).with_reset_marks(listing.names)
-        present = any(contender.name == entry.name for contender in waiting)
-        return BarrierSnapshot([contender.name for contender in waiting if record.includes(contender)], present, record)
+        names = [contender.name for contender in waiting if record.includes(contender)]
+        ours = next((index for index, contender in enumerate(waiting) if contender.name == entry.name), None)
+        if ours is None:
+            return BarrierSnapshot(names, False, record)
+        created_later = (creations(listing.stat) - waiting[ours].number - 1) % HALF
+        return BarrierSnapshot(names, True, record, len(waiting) - ours - 1, created_later)
 
     def _parse_record(self, node: Node) -> BarrierGeneration:
         record = generation_in(self.path, node)
@@ -449,7 +539,7 @@ class BarrierCore:
                 await self._break(view.record)
                 raise
             waiter.acted = group
-        record = view.record.next_generation(names)
+        record = view.record.next_generation(names, len(view.names) - len(names))
         members = [Delete(f"{self.path}/{name}") for name in names]
         try:
             await self.receipts.commit(SetData(self.path, record.data(), view.record.version), *members)
@@ -494,6 +584,8 @@ class BarrierCore:
             for seen in () if passed or entry.name in view.record.left else (waiter.view, view):
                 if seen is not None and entry.name in self._counting(seen, entry)[:limit]:
                     await self._break(seen.record)
+        elif entry.name in view.names and entry.name not in view.names[:limit] and not view.record.broken:
+            await self._leave(entry.name)
         else:
             if entry.name in view.names[:limit]:
                 await self._break(waiter.refused or view.record)
@@ -577,7 +669,8 @@ class BarrierCore:
                     continue
                 now, waiting = self._parse_record(node).with_reset_marks(listing.names)
                 after = waiting[-1].number if waiting else now.after  # in case we exit before the mark is read
-                fresh = replace(now, generation=now.generation + 1, broken=False, after=after, left=())
+                fresh = replace(now, generation=now.generation + 1, broken=False, after=after)
+                fresh = replace(fresh, left=(), left_all=True)
                 is_sent = True
                 try:
                     await self.receipts.commit(SetData(self.path, fresh.data(), now.version), mark)

@@ -4,6 +4,8 @@ seed.
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from contextlib import suppress
 
 import pytest
@@ -16,7 +18,7 @@ from simulation.scenarios.common import receipts
 from distsync._protocols.barriers.cyclic import BarrierCore
 from distsync._protocols.receipts import Receipts
 from distsync._protocols.retries import remove_tree
-from distsync._protocols.steps import Connected, Delete, Pipeline, Sync, Wait
+from distsync._protocols.steps import Connected, Delete, GetData, Pipeline, SetData, Sync, Wait
 from distsync.errors import BrokenBarrierError
 
 PATH = "/distsync/barrier/b"
@@ -46,7 +48,7 @@ class DeletionWhileOpening:
             self.results[name] = None
 
     def act(self) -> None:
-        first = next(path for path in self.world.leftovers() if path.endswith("-lock-0000000000"))
+        first = next(path for path in self.world.leftovers() if path.endswith("-lock-0000000001"))
         self.world.external_client(Delete(first))
         third = self.world.processes["third"]
         third.spawn(self.party(third, "third", self.world.rng.randint(0, 6) / 1000))
@@ -70,6 +72,101 @@ def test_two_parties_that_both_open_after_a_deletion_both_pass_or_both_fail() ->
         assert {results["second"], results["third"]} in ({0, 1}, {None}), (seed, results)
         together += results["second"] is not None
     assert 0 < together < 400
+
+
+class DeathUnseen:
+    """A barrier for three. A party waits, perhaps after a break and a reset; a second one arrives, and
+    its process is killed. Its session ends at once, so that nobody has seen it unless it looked just
+    then.
+    """
+
+    LOOK_S, TIMEOUT_S = 6.0, 30.0
+
+    def __init__(self, seed: int, after_ms: int, was_reset: bool) -> None:
+        self.world = Simulation(seed)
+        self.after_ms, self.was_reset = after_ms, was_reset
+        self.arrived, self.waited_s = False, 0.0
+        self.between: Callable[[], object] = lambda: None
+        """Called after the death."""
+
+    def core(self, process: SimProcess) -> BarrierCore:
+        return BarrierCore(PATH, 3, receipts(process))
+
+    async def first(self, process: SimProcess) -> None:
+        core = self.core(process)
+        if self.was_reset:
+            await Run(core.abort())
+            await Run(core.reset())
+        with pytest.raises(BrokenBarrierError):
+            await Run(core.wait(b""), self.TIMEOUT_S)
+        self.waited_s = self.world.now
+
+    async def second(self, process: SimProcess) -> None:
+        await Wait(limit=1.0)
+        await Run(self.core(process).wait(b""), self.TIMEOUT_S)
+
+    async def death(self, process: SimProcess) -> None:
+        await Wait(limit=1.0 + self.after_ms / 1000)
+        world, second = self.world, self.world.processes["second"]
+        self.arrived = sum("-lock-" in path for path in world.leftovers()) == 2
+        second.kill()
+        world.server.carry_out(world.server.engine.expire(second.session.session_id, world.now_ms))
+        self.between()
+
+    def play(self) -> None:
+        with self.world as world:
+            for name, body in (("first", self.first), ("second", self.second), ("death", self.death)):
+                process = world.process(name)
+                process.spawn(body(process))
+            world.run()
+
+
+@pytest.mark.parametrize("was_reset", [False, True], ids=["new", "reset"])
+def test_party_killed_unseen_breaks_the_barrier_as_soon_as_the_others_look(was_reset: bool) -> None:
+    played = 0
+    for seed in range(10):
+        for after_ms in range(12):
+            death = DeathUnseen(seed, after_ms, was_reset)
+            death.play()
+            assert (death.waited_s < death.LOOK_S) == death.arrived, (seed, after_ms)
+            played += death.arrived
+    assert 60 < played < 120
+
+
+def test_party_killed_unseen_before_a_reset_does_not_break_the_barrier_after_it() -> None:
+    """The next party to wait at the barrier breaks it only when its time is over."""
+    for seed in range(10):
+        death = DeathUnseen(seed, 500, False)
+
+        async def reset_and_wait(process: SimProcess, death: DeathUnseen = death) -> None:
+            core = death.core(process)
+            await Run(core.reset())
+            await Wait(limit=death.LOOK_S)
+            assert await Run(core.state()) == (0, False)
+            with pytest.raises(BrokenBarrierError):
+                await Run(core.wait(b""), death.TIMEOUT_S)
+            assert death.world.now > death.LOOK_S + death.TIMEOUT_S
+
+        third = death.world.process("third")
+        death.between = lambda third=third, body=reset_and_wait: third.spawn(body(third))  # type: ignore[misc]
+        death.play()
+        assert death.arrived
+
+
+def test_barrier_whose_data_an_older_program_wrote_is_not_broken_by_the_count() -> None:
+    """Older programs forget which parties were cancelled. They do not count their own arrivals, either."""
+    for seed in range(10):
+        death = DeathUnseen(seed, 500, False)
+
+        def write(world: Simulation = death.world) -> None:
+            fields = json.loads(world.external_client(GetData(PATH)).data)
+            del fields["left_all"]
+            world.external_client(SetData(PATH, json.dumps(fields).encode()))
+
+        death.between = write
+        death.play()
+        assert death.arrived
+        assert death.waited_s >= death.TIMEOUT_S
 
 
 class PartyAway:

@@ -21,6 +21,7 @@ from distsync._protocols.steps import Wait
 from distsync.errors import BrokenBarrierError, OutcomeUnknownError
 
 PATH = f"{ROOT}/barrier/b"
+ARRIVALS = f"{PATH}/arrivals"
 
 #: Timeout of a patient party: others may have been killed, or may not come.
 PATIENCE_S = 30.0
@@ -86,7 +87,7 @@ def run(world: Simulation) -> None:
     rng = world.rng
     parties, turns, acts = rng.randint(2, 4), rng.randint(1, 3), rng.random() < 0.4
     surplus, meddles = rng.choice((0, 0, 0, 1, 2, 3)), rng.choice((0, 0, 0, 1, 2, 3))
-    world.checks += [BarrierOracle(PATH, parties, acts), NothingLeft(f"{PATH}/")]
+    world.checks += [BarrierOracle(PATH, parties, acts), NothingLeft(f"{PATH}/", lambda path: path == ARRIVALS)]
     made = [world.process(name) for name in "abcd"[: rng.randint(1, parties)]]
     for number in range(parties + surplus):
         process = made[number % len(made)]

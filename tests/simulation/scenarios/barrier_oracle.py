@@ -19,7 +19,7 @@ from simulation.engine.invariants import Check
 from simulation.engine.simulation import Simulation
 from simulation.engine.transcript import Record
 
-from distsync._protocols.steps import Create, Pipeline
+from distsync._protocols.steps import Multi, Pipeline
 
 #: Time within which a waiter is notified of a change of the barrier's znode.
 PROMPT_MS = 3_000
@@ -345,16 +345,18 @@ class BarrierOracle(Check):
         """Handle waiters that left without passing: those that counted on them may not pass any more."""
         for departed in left:
             for waiter in self.queue.values():
-                if (
-                    departed.name in waiter.counted_on
-                    and world.now_ms - waiter.since_ms > ARRIVING_MS
-                    and not departed.sent_away
-                ):
+                seen = departed.name in waiter.counted_on and world.now_ms - waiter.since_ms > ARRIVING_MS
+                if (seen or self._is_missed(departed, waiter)) and not departed.sent_away:
                     waiter.alone_ms = waiter.alone_ms or world.now_ms
             first = sorted([*self.group(), departed], key=lambda waiter: waiter.number)[: self.parties]
             counted = departed in first and not (departed.sent_away or departed.doubtful or self.broken)
             if counted and not self.leaves and should_break(world, departed, self.arrived):
                 self.owing = self.owing or (world.now_ms, departed.call)
+
+    def _is_missed(self, departed: WaiterNode, waiter: WaiterNode) -> bool:
+        """Return whether a waiter misses a member of its group that arrived after it, seen or not."""
+        is_short = len(self.group()) < self.parties and not (waiter.sent_away or departed.doubtful)
+        return is_short and departed.counts and departed.number > waiter.number
 
     def _judge_owing(self, world: Simulation) -> None:
         owing, self.owing = self.owing, None
@@ -398,5 +400,5 @@ def should_break(world: Simulation, departed: WaiterNode, arrived: dict[str, Rec
     """
     record = arrived[departed.call]
     at = [at for task, at in world.interrupts if task.name == record.task]
-    creating = any(isinstance(step, Pipeline) and isinstance(step.requests[0], Create) for step in at)
+    creating = any(isinstance(step, Pipeline) and isinstance(step.requests[0], Multi) for step in at)
     return only_interrupts(world) and bool(at) and not creating and record.until_ms > world.now_ms
