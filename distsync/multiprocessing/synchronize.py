@@ -22,6 +22,7 @@ from distsync._protocols.locks import multiprocessing_lock
 from distsync._protocols.locks.lock import Grant
 from distsync._protocols.semaphores import multiprocessing_semaphore
 from distsync._protocols.semaphores.leases import SemaphoreCore
+from distsync._signal_handlers import complete, interruptible_at_entry
 from distsync.errors import NotHeldError, NotOwnerError, OverReleaseError, ReleasedTooOftenError
 from distsync.multiprocessing._stdlib_names import stdlib_getattr
 
@@ -145,6 +146,7 @@ class Lock(_locks.Lock):
             self._subscribe()
         return acquired
 
+    @interruptible_at_entry
     def release(self) -> None:
         """Release the lock, whichever process holds it. Any thread of any process may call this.
 
@@ -163,7 +165,13 @@ class Lock(_locks.Lock):
 
             Source: ZooKeeper recipes, "Locks", unlock protocol; ``multiprocessing.Lock``.
         """
-        super().release()
+        try:
+            begun = True
+            _locks.Lock.release(self)
+        except BaseException:
+            if "begun" not in locals():
+                complete(_locks.Lock.release, self)
+            raise
 
     def _release(self, linger: bool = True) -> None:
         """Release the lock without caching it, because other processes rely on the server's state."""
@@ -245,6 +253,7 @@ class RLock(_locks.RLock):
         """
         return super().acquire(bool(block), _seconds(block, timeout))
 
+    @interruptible_at_entry
     def release(self) -> None:
         """Decrement the recursion level, and release the lock when it reaches zero.
 
@@ -258,9 +267,14 @@ class RLock(_locks.RLock):
             Source: ZooKeeper recipes, "Locks", unlock protocol; ``multiprocessing.RLock``.
         """
         try:
-            super().release()
+            begun = True
+            _locks.RLock.release(self)
         except NotHeldError:
             raise NotOwnerError("attempt to release recursive lock not owned by thread") from None
+        except BaseException:
+            if "begun" not in locals():
+                complete(_locks.RLock.release, self)
+            raise
 
     def __repr__(self) -> str:
         owner = _owner(self)
@@ -347,6 +361,7 @@ class Semaphore(semaphores.Semaphore):
             return multiprocessing_semaphore.drop_permit(core, grant, self._bound)
         return super()._dropping(core, grant)
 
+    @interruptible_at_entry
     def release(self, n: int = 1) -> None:
         """Release permits: first those of this process, then those of other processes, then new ones.
 
@@ -366,11 +381,16 @@ class Semaphore(semaphores.Semaphore):
             Source: ``multiprocessing.Semaphore``.
         """
         try:
-            super().release(n)
+            begun = True
+            semaphores.Semaphore.release(self, n)
         except ReleasedTooOftenError:
             raise
         except OverReleaseError:
             raise ReleasedTooOftenError(self.path) from None
+        except BaseException:
+            if "begun" not in locals():
+                complete(semaphores.Semaphore.release, self, n)
+            raise
 
     def _releasing(self, core: AnyCore, n: int, started: list[bool]) -> Coroutine[Any, Any, None]:
         if isinstance(core, SemaphoreCore):
