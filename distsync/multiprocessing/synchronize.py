@@ -49,12 +49,12 @@ def _owner(lock: _locks.LockBase) -> str:
     core = lock._core if lock._may_have_state else None
     if core is not None and core.grant is not None and not core.grant.loss.fired:
         return _caller() if core.owner is current_owner() else "SomeOtherThread"
-    return {True: "SomeOtherProcess", False: "None"}.get(_asked(lock, lambda: lock._core.locked()), "unknown")
+    return {True: "SomeOtherProcess", False: "None"}.get(_asked(lock, lambda: lock._core.locked(), False), "unknown")
 
 
-def _asked(obj: SharedObject, protocol: Any) -> Any:
+def _asked(obj: SharedObject, protocol: Any, initial: Any) -> Any:
     """Return what the server replies, or "unknown" without a connection."""
-    answer = repr_state(obj, protocol)
+    answer = repr_state(obj, protocol, initial)
     return "unknown" if answer == "??" else answer
 
 
@@ -398,7 +398,7 @@ class Semaphore(semaphores.Semaphore):
         return super()._releasing(core, n, started)
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__}(value={_asked(self, lambda: self._core.value())})>"
+        return f"<{type(self).__name__}(value={_asked(self, lambda: self._core.value(), self._initial)})>"
 
 
 class BoundedSemaphore(Semaphore):
@@ -482,7 +482,7 @@ class Condition(conditions.Condition):
     _not_held = NotOwnerError
 
     def __repr__(self) -> str:
-        waiting = _asked(self, lambda: self._core.waiting())
+        waiting = _asked(self, lambda: self._core.waiting(), 0)
         return f"<{type(self).__name__}({self._lock}, {waiting})>"
 
 
@@ -514,7 +514,7 @@ class Event(events.Event):
     """
 
     def __repr__(self) -> str:
-        state = {True: "set", False: "unset"}.get(repr_state(self, lambda: self._core.is_set()), "unknown")
+        state = {True: "set", False: "unset"}.get(repr_state(self, lambda: self._core.is_set(), False), "unknown")
         return f"<{type(self).__qualname__} at {id(self):#x} {state}>"
 
 
