@@ -75,6 +75,14 @@ def _codes_of(handler: Any) -> Iterator[CodeType]:
             yield code
 
 
+def complete(release: Callable[..., object], *args: Any) -> None:
+    """Call ``release`` for a call that was interrupted before it did. The interrupt is raised, not its error."""
+    try:
+        release(*args)
+    except Exception as error:
+        raise_if_from_handler(error)
+
+
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 
 

@@ -165,7 +165,7 @@ class Barrier(SharedObject):
         return bool(self._read(self._core.state())[1])
 
     def __repr__(self) -> str:
-        state = repr_state(self, lambda: self._core.state())
+        state = repr_state(self, lambda: self._core.state(), (0, False))
         waiting = "broken" if state[1] is True else f"waiters={state[0]}/{self._parties}"
         # CPython's tests expect one word before the name of the class
         return f"<distsync.{type(self).__qualname__} at {id(self):#x}: {waiting}>"

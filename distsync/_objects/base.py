@@ -128,6 +128,12 @@ class SharedObject:
                 self._finalizer.atexit = False
         return make(path)
 
+    @property
+    def _is_fresh(self) -> bool:
+        """Whether the object is in its initial state: no process has used it, and no other one knows it."""
+        is_private = self._is_unnamed and not self._was_pickled and self._forks == lifecycle.fork_count()
+        return is_private and self._finalizer is None and self._creator_pid == os.getpid()
+
     def mark_shared(self) -> None:
         """Keep an unnamed object's znodes until its client closes, because others may use it now.
 

@@ -90,26 +90,6 @@ class Condition(LockDelegate, SharedObject):
     def _core(self) -> ConditionCore:
         return self._shared_state(partial(ConditionCore, receipts=self._receipts))
 
-    def acquire(self, *args: Any, **kwargs: Any) -> bool:
-        """Acquire the underlying lock.
-
-        Args:
-            *args: Positional arguments of the lock's ``acquire()``.
-            **kwargs: Keyword arguments of the lock's ``acquire()``.
-
-        Returns:
-            The result of the lock's ``acquire()``: True if it was acquired.
-
-        Note:
-            Costs as many requests as the lock's ``acquire()``.
-        """
-        acquired: bool = self._lock.acquire(*args, **kwargs)
-        return acquired
-
-    def release(self) -> None:
-        """Release the underlying lock, as by its own ``release()``."""
-        self._lock.release()
-
     def _underlying_lock(self) -> Any:
         return self._lock
 

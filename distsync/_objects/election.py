@@ -18,6 +18,7 @@ from distsync._protocols import wait_queue
 from distsync._protocols.locks.lock import Grant
 from distsync._protocols.state.election import ElectionCore, Leading
 from distsync._protocols.state.watch_cache import WatchCache
+from distsync._signal_handlers import complete, interruptible_at_entry
 from distsync.errors import LockLostError
 
 if TYPE_CHECKING:
@@ -179,6 +180,7 @@ class Election(PredicateWaitable, Lock):
 
     __enter__ = acquire
 
+    @interruptible_at_entry
     def release(self) -> None:
         """Resign: delete LEADER and the candidate's znode in one transaction.
 
@@ -194,7 +196,13 @@ class Election(PredicateWaitable, Lock):
 
             Source: the mail of June 2008: delete the node before relinquishing leadership.
         """
-        super().release()
+        try:
+            begun = True
+            Lock.release(self)
+        except BaseException:
+            if "begun" not in locals():
+                complete(Lock.release, self)
+            raise
 
     @property
     def is_leader(self) -> bool:

@@ -146,6 +146,6 @@ class Event(Observable, SharedObject):
         return bool(self._run(self._core.wait(), seconds))
 
     def __repr__(self) -> str:
-        state = {True: "set", False: "unset"}.get(repr_state(self, lambda: self._core.is_set()), "unknown")
+        state = {True: "set", False: "unset"}.get(repr_state(self, lambda: self._core.is_set(), False), "unknown")
         # CPython's tests expect one word before the name of the class
         return f"<distsync.{type(self).__qualname__} at {id(self):#x}: {state}>"

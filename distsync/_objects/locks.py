@@ -17,7 +17,13 @@ from distsync._protocols import wait_queue
 from distsync._protocols.locks.cache_revocation import QUERY_TIMEOUT_S, holders_and_waiters
 from distsync._protocols.locks.grant import TemporaryOwner
 from distsync._protocols.locks.lock import Grant, LockCore, LockSnapshot
-from distsync._signal_handlers import interruptible_at_entry, is_from_handler, raise_if_from_handler
+from distsync._signal_handlers import (
+    complete,
+    interruptible_at_entry,
+    is_from_handler,
+    is_interrupt,
+    raise_if_from_handler,
+)
 from distsync.errors import ConfigurationError, DistsyncError, LockLostError, MismatchError, NotHeldError
 
 if TYPE_CHECKING:
@@ -192,8 +198,11 @@ class LockBase(Revocable):
         return ("unlocked", 0) if core.held_grant is None else ("locked", core.depth)
 
 
-class LockDelegate:
+class BlockDelegate:
     """Mixin for objects that delegate ``with`` to an underlying lock."""
+
+    # An interrupted call of the lock's own __exit__() or release() still releases it. So only an interrupt before that
+    # call is handled here. No signal handler runs between ``begun = True`` and the call.
 
     def _underlying_lock(self) -> Any:
         """Return the underlying lock: one of distsync's, or a compatible one of the user's."""
@@ -205,16 +214,51 @@ class LockDelegate:
     @interruptible_at_entry
     def __exit__(self, *details: Any) -> Any:
         try:
-            before: list[LockSnapshot] = []
-            lock = self._underlying_lock()
-            if isinstance(lock, LockBase):
-                before.append(lock._snapshot())
-            return lock.__exit__(*details)
-        except BaseException as error:  # perhaps interrupted before the lock's own __exit__ began
-            if not isinstance(error, DistsyncError) or is_from_handler(error):
-                lock = self._underlying_lock()
-                if isinstance(lock, LockBase):
-                    lock._finish_release(locals().get("before", []))
+            leave = self._underlying_lock().__exit__
+            begun = True
+            return leave(*details)
+        except BaseException as error:
+            if "begun" not in locals() and is_interrupt(error):
+                complete(self._underlying_lock().__exit__, *details)
+            raise
+
+
+class LockDelegate(BlockDelegate):
+    """Mixin for objects that delegate all of a lock's interface to an underlying lock."""
+
+    def acquire(self, *args: Any, **kwargs: Any) -> bool:
+        """Acquire the underlying lock.
+
+        Args:
+            *args: Positional arguments of the lock's ``acquire()``.
+            **kwargs: Keyword arguments of the lock's ``acquire()``.
+
+        Returns:
+            The result of the lock's ``acquire()``: True if it was acquired.
+
+        Note:
+            Costs as many requests as the lock's ``acquire()``.
+        """
+        lock = self._underlying_lock()
+        before = [lock._snapshot()] if isinstance(lock, LockBase) else []
+        try:
+            acquired: bool = lock.acquire(*args, **kwargs)
+            return acquired
+        except BaseException as error:  # perhaps interrupted right after the lock's own acquire() has returned
+            if before and is_interrupt(error):
+                lock._undo(before)
+            raise
+
+    @interruptible_at_entry
+    def release(self) -> None:
+        """Release the underlying lock, as by its own ``release()``."""
+        try:
+            release = self._underlying_lock().release
+            begun = True
+            release()
+        except BaseException as error:
+            if "begun" not in locals() and is_interrupt(error):
+                complete(self._underlying_lock().release)
             raise
 
 
@@ -528,8 +572,16 @@ class RLock(LockBase):
         return depth
 
     def _acquire_restore(self, depth: int) -> None:
-        self._acquire(None, True)
-        self._core.depth = depth
+        before: list[LockSnapshot] = []
+        try:
+            core = self._core
+            before.append(core.snapshot)
+            self._acquire(None, True)
+            core.depth = depth
+        except BaseException as error:
+            if not isinstance(error, DistsyncError) or is_from_handler(error):
+                self._undo(before)
+            raise
 
     def __repr__(self) -> str:
         state, depth = self._repr_state()

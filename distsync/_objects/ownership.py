@@ -20,11 +20,14 @@ if TYPE_CHECKING:
     from distsync._client.client import Client
 
 
-def repr_state(obj: SharedObject, protocol: Callable[[], Any]) -> Any:
+def repr_state(obj: SharedObject, protocol: Callable[[], Any], initial: Any = "??") -> Any:
     """Return the result of ``protocol()`` for a repr; ``"??"`` if it takes more than 1 s.
 
-    Without a connection, it is ``"??"`` and no request is sent.
+    Without a connection, it is ``"??"`` and no request is sent. It is ``initial`` if the object is
+    unnamed and was not used yet.
     """
+    if obj._is_fresh and initial != "??":
+        return initial
     client = obj.client
     if client.state != "connected":
         return "??"

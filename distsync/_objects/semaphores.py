@@ -389,7 +389,7 @@ class Semaphore(Ownable):
 
     def __repr__(self) -> str:
         bound = "" if self._bound is None else f"/{self._bound}"
-        value = f"{repr_state(self, lambda: self._core.value())}{bound}"
+        value = f"{repr_state(self, lambda: self._core.value(), self._initial)}{bound}"
         # CPython's tests expect one word before the name of the class
         return f"<distsync.{type(self).__qualname__} at {id(self):#x}: value={value}>"
 

@@ -18,12 +18,13 @@ from typing import Any, TypeVar
 
 import wrapt
 
+from distsync._objects.locks import BlockDelegate
 from distsync._pickle import stable_pickle_name
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-class synchronized:
+class synchronized(BlockDelegate):
     """A decorator that runs a function while a lock is held; also a context manager.
 
     It decorates a function, method, classmethod, staticmethod or coroutine function, and preserves
@@ -98,24 +99,8 @@ class synchronized:
         async with self:
             return await wrapped(*args, **kwargs)
 
-    def __enter__(self) -> Any:
-        """Acquire the lock.
-
-        Returns:
-            The result of the lock's ``__enter__()``.
-        """
-        return self._lock.__enter__()
-
-    def __exit__(self, *error: Any) -> Any:
-        """Release the lock.
-
-        Args:
-            *error: Type, value and traceback of the exception of the block; None without one.
-
-        Returns:
-            The result of the lock's ``__exit__()``.
-        """
-        return self._lock.__exit__(*error)
+    def _underlying_lock(self) -> Any:
+        return self._lock
 
     async def __aenter__(self) -> Any:
         """Acquire the lock for the current task, without blocking the event loop.

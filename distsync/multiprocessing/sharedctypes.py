@@ -295,23 +295,6 @@ class SynchronizedBase(LockDelegate):
             self._made_lock.__dict__["_of"] = cell  # the cell must live as long as its lock
         return self._made_lock
 
-    def acquire(self, *args: Any, **keywords: Any) -> bool:
-        """Acquire the lock, like its own ``acquire()``.
-
-        Args:
-            *args: Positional arguments of the lock's ``acquire()``.
-            **keywords: Keyword arguments of the lock's ``acquire()``.
-
-        Returns:
-            True if the lock was acquired.
-        """
-        acquired: bool = self.get_lock().acquire(*args, **keywords)
-        return acquired
-
-    def release(self) -> None:
-        """Release the lock, like its own ``release()``."""
-        self.get_lock().release()
-
     def _underlying_lock(self) -> Any:
         return self.get_lock()
 

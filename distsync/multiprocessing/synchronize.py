@@ -22,6 +22,7 @@ from distsync._protocols.locks import multiprocessing_lock
 from distsync._protocols.locks.lock import Grant
 from distsync._protocols.semaphores import multiprocessing_semaphore
 from distsync._protocols.semaphores.leases import SemaphoreCore
+from distsync._signal_handlers import complete, interruptible_at_entry
 from distsync.errors import NotHeldError, NotOwnerError, OverReleaseError, ReleasedTooOftenError
 from distsync.multiprocessing._stdlib_names import stdlib_getattr
 
@@ -48,12 +49,12 @@ def _owner(lock: _locks.LockBase) -> str:
     core = lock._core if lock._may_have_state else None
     if core is not None and core.grant is not None and not core.grant.loss.fired:
         return _caller() if core.owner is current_owner() else "SomeOtherThread"
-    return {True: "SomeOtherProcess", False: "None"}.get(_asked(lock, lambda: lock._core.locked()), "unknown")
+    return {True: "SomeOtherProcess", False: "None"}.get(_asked(lock, lambda: lock._core.locked(), False), "unknown")
 
 
-def _asked(obj: SharedObject, protocol: Any) -> Any:
+def _asked(obj: SharedObject, protocol: Any, initial: Any) -> Any:
     """Return what the server replies, or "unknown" without a connection."""
-    answer = repr_state(obj, protocol)
+    answer = repr_state(obj, protocol, initial)
     return "unknown" if answer == "??" else answer
 
 
@@ -147,6 +148,7 @@ class Lock(_locks.Lock):
             self._subscribe()
         return acquired
 
+    @interruptible_at_entry
     def release(self) -> None:
         """Release the lock, whichever process holds it. Any thread of any process may call this.
 
@@ -165,7 +167,13 @@ class Lock(_locks.Lock):
 
             Source: ZooKeeper recipes, "Locks", unlock protocol; ``multiprocessing.Lock``.
         """
-        super().release()
+        try:
+            begun = True
+            _locks.Lock.release(self)
+        except BaseException:
+            if "begun" not in locals():
+                complete(_locks.Lock.release, self)
+            raise
 
     def _release(self, linger: bool = True) -> None:
         """Release the lock without caching it, because other processes rely on the server's state."""
@@ -247,6 +255,7 @@ class RLock(_locks.RLock):
         """
         return super().acquire(bool(block), _seconds(block, timeout))
 
+    @interruptible_at_entry
     def release(self) -> None:
         """Decrement the recursion level, and release the lock when it reaches zero.
 
@@ -260,9 +269,14 @@ class RLock(_locks.RLock):
             Source: ZooKeeper recipes, "Locks", unlock protocol; ``multiprocessing.RLock``.
         """
         try:
-            super().release()
+            begun = True
+            _locks.RLock.release(self)
         except NotHeldError:
             raise NotOwnerError("attempt to release recursive lock not owned by thread") from None
+        except BaseException:
+            if "begun" not in locals():
+                complete(_locks.RLock.release, self)
+            raise
 
     def __repr__(self) -> str:
         owner = _owner(self)
@@ -351,6 +365,7 @@ class Semaphore(semaphores.Semaphore):
             return multiprocessing_semaphore.drop_permit(core, grant, self._bound)
         return super()._dropping(core, grant)
 
+    @interruptible_at_entry
     def release(self, n: int = 1) -> None:
         """Release permits: first those of this process, then those of other processes, then new ones.
 
@@ -370,11 +385,16 @@ class Semaphore(semaphores.Semaphore):
             Source: ``multiprocessing.Semaphore``.
         """
         try:
-            super().release(n)
+            begun = True
+            semaphores.Semaphore.release(self, n)
         except ReleasedTooOftenError:
             raise
         except OverReleaseError:
             raise ReleasedTooOftenError(self.path) from None
+        except BaseException:
+            if "begun" not in locals():
+                complete(semaphores.Semaphore.release, self, n)
+            raise
 
     def _releasing(self, core: AnyCore, n: int, started: list[bool]) -> Coroutine[Any, Any, None]:
         if isinstance(core, SemaphoreCore):
@@ -382,7 +402,7 @@ class Semaphore(semaphores.Semaphore):
         return super()._releasing(core, n, started)
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__}(value={_asked(self, lambda: self._core.value())})>"
+        return f"<{type(self).__name__}(value={_asked(self, lambda: self._core.value(), self._initial)})>"
 
 
 class BoundedSemaphore(Semaphore):
@@ -466,7 +486,7 @@ class Condition(conditions.Condition):
     _not_held = NotOwnerError
 
     def __repr__(self) -> str:
-        waiting = _asked(self, lambda: self._core.waiting())
+        waiting = _asked(self, lambda: self._core.waiting(), 0)
         return f"<{type(self).__name__}({self._lock}, {waiting})>"
 
 
@@ -498,7 +518,7 @@ class Event(events.Event):
     """
 
     def __repr__(self) -> str:
-        state = {True: "set", False: "unset"}.get(repr_state(self, lambda: self._core.is_set()), "unknown")
+        state = {True: "set", False: "unset"}.get(repr_state(self, lambda: self._core.is_set(), False), "unknown")
         return f"<{type(self).__qualname__} at {id(self):#x} {state}>"
 
 

@@ -3,11 +3,12 @@ after a call of a C function."""
 
 from __future__ import annotations
 
+import dis
 import inspect
 import os
 import sys
 from collections.abc import Callable
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 import kazoo
@@ -20,6 +21,16 @@ PACKAGES = (OURS, os.path.dirname(kazoo.__file__))
 
 
 SUSPENDABLE = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
+
+
+def handles_first_instruction(code: CodeType) -> bool:
+    """Return whether a ``try`` of a function handles what a signal handler raises at its first instruction.
+
+    Before Python 3.12 it does not handle what a profiler raises there. See ``interruptible_at_entry``.
+    """
+    if sys.version_info < (3, 11):
+        return code.co_code[0] == dis.opmap["SETUP_FINALLY"]
+    return code.co_exceptiontable.startswith(b"\x80")
 
 
 class Strike:
@@ -42,6 +53,8 @@ class Strike:
             return
         if event == "call" and frame.f_code.co_flags & SUSPENDABLE:
             return  # what a profiler raises there passes its frame by, unlike a signal
+        if event == "call" and sys.version_info < (3, 12) and handles_first_instruction(frame.f_code):
+            return
         self.left -= 1
         if self.left == 0:
             self.where = f"{name[len(OURS) + 1 :]}:{frame.f_lineno} {frame.f_code.co_name}, {event}"

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from helpers.forked_children import FORKS, Fork, check, in_child
+from helpers.leak_census import Observer
 from helpers.servers import ServerProcess
 from helpers.subprocesses import ROOT
 from helpers.timing import PATIENCE, UNIT, eventually
@@ -61,8 +62,10 @@ def test_object_held_by_the_parent_is_not_held_by_the_child(client: Client, kind
     held.release()
 
 
-@pytest.mark.parametrize("kind", ["held", "fencing_token", "release", "transaction", "exit"])
-def test_first_call_of_the_child_notices_the_fork(client: Client, namespace: str, kind: str, fork: Fork) -> None:
+@pytest.mark.parametrize("kind", ["held", "fencing_token", "release", "transaction", "end of its block", "exit"])
+def test_first_call_of_the_child_notices_the_fork(
+    client: Client, namespace: str, observer: Observer, kind: str, fork: Fork
+) -> None:
     lock = RLock(name="ours")
     lock.acquire()
     transaction = lock.transaction()
@@ -72,6 +75,7 @@ def test_first_call_of_the_child_notices_the_fork(client: Client, namespace: str
         "fencing_token": (lambda: lock.fencing_token, NotHeldError),
         "release": (lock.release, NotHeldError),
         "transaction": (transaction.commit, LockLostError),
+        "end of its block": (lambda: transaction.__exit__(None, None, None), LockLostError),
         "exit": (lambda: lock.__exit__(None, None, None), NotHeldError),
     }
     call, error = calls[kind]
@@ -86,6 +90,7 @@ def test_first_call_of_the_child_notices_the_fork(client: Client, namespace: str
 
     assert in_child(child, fork=fork) == 0
     assert lock.held
+    assert f"{namespace}/twice" not in observer.tree(namespace)
     lock.release()
 
 

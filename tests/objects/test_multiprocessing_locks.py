@@ -350,6 +350,19 @@ def test_reprs_do_not_connect_the_client(make_client: Callable[..., Client]) -> 
     assert unconnected.state == "connecting"
 
 
+def test_reprs_of_unnamed_objects_that_were_not_used_show_the_initial_state(make_client: Callable[..., Client]) -> None:
+    unconnected = make_client()
+    assert repr(Lock(client=unconnected)) == "<Lock(owner=None)>"
+    assert repr(RLock(client=unconnected)) == "<RLock(None, 0)>"
+    assert repr(Semaphore(2, client=unconnected)) == "<Semaphore(value=2)>"
+    assert repr(Condition(RLock(client=unconnected), client=unconnected)) == "<Condition(<RLock(None, 0)>, 0)>"
+    assert repr(Event(client=unconnected)).endswith(" unset>")
+    assert unconnected.state == "connecting"
+    shared = Lock(client=unconnected)
+    pickle.dumps(shared)
+    assert repr(shared) == "<Lock(owner=unknown)>"
+
+
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
 def test_objects_of_each_context_can_be_pickled(method: str, client: Client) -> None:
     context = get_context(method)

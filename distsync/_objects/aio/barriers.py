@@ -145,7 +145,7 @@ class Barrier(AsyncObject):
         pass
 
     def __repr__(self) -> str:
-        state = repr_state(self._sync, lambda: self._sync._core.state())
+        state = repr_state(self._sync, lambda: self._sync._core.state(), (0, False))
         if state[1] is True:
             return self._repr_state("broken")
         return self._repr_state(f"filling, waiters:{state[0]}/{self.parties}")

@@ -101,5 +101,5 @@ class Event(AsyncObject):
 
     def __repr__(self) -> str:
         return self._repr_state(
-            {True: "set", False: "unset"}.get(repr_state(self._sync, lambda: self._sync._core.is_set()), "??")
+            {True: "set", False: "unset"}.get(repr_state(self._sync, lambda: self._sync._core.is_set(), False), "??")
         )

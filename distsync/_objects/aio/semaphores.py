@@ -154,7 +154,7 @@ class Semaphore(AsyncOwnable):
             raise_or_note(lost, error)
 
     def __repr__(self) -> str:
-        value = repr_state(self._sync, lambda: self._sync._core.value())
+        value = repr_state(self._sync, lambda: self._sync._core.value(), self._sync._initial)
         return self._repr_state("locked" if value == 0 else f"unlocked, value:{value}")
 
 

@@ -460,13 +460,17 @@ class SharedCore:
 
         This continues in the background if the call is interrupted.
         """
-        share.inside, share.downgrading = False, True
+        share.downgrading = True
         done = Signal()
         await Background(self._run_downgrade(share, done))
         await Wait(done)
         return not share.grant.loss.fired
 
     async def _run_downgrade(self, share: ReadGrant, finished: Signal) -> None:
+        if not share.inside:  # begun already: an interrupted call is repeated
+            finished.fire()
+            return
+        share.inside = False  # only now: an interrupted call may not have got as far as this
         try:
             await into_reader(share, self.name_suffixes.read)
         finally:

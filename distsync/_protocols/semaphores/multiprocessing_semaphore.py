@@ -16,7 +16,7 @@ from contextlib import suppress
 from functools import partial
 
 from distsync._protocols import wait_queue
-from distsync._protocols.locks.grant import Grant, of_owner
+from distsync._protocols.locks.grant import Grant, TemporaryOwner, of_owner
 from distsync._protocols.retries import read_all
 from distsync._protocols.semaphores.leases import SemaphoreCore
 from distsync._protocols.steps import (
@@ -201,19 +201,21 @@ async def release_permits(
     """
     started[0] = True
     lost: LockLostError | None = None
-    remaining = count
+    remaining = [count]
     try:
-        while remaining:
-            remaining -= 1
+        while remaining[0]:
             try:
-                while not await _release_one(core, max_permits, owner):
-                    pass
+                await _release_one(core, max_permits, owner, remaining)
             except LockLostError as error:
                 lost = lost or error
     except BaseException as error:
         if is_interrupt(error):
-            if remaining:
-                await Background(_release_rest(core, remaining, max_permits, owner))
+            for grant in of_owner(core.grants, owner, remaining[0]):
+                remaining[0] -= 1
+                grant.owner = TemporaryOwner()  # nobody holds it from now on
+                await Background(drop_permit(core, grant, max_permits))
+            if remaining[0]:
+                await Background(_release_rest(core, remaining[0], max_permits, owner))
         raise
     if lost is not None:
         raise lost
@@ -225,30 +227,37 @@ async def _release_rest(core: SemaphoreCore, count: int, max_permits: int | None
         await release_permits(core, count, max_permits, [True], owner)
 
 
-async def _release_one(core: SemaphoreCore, max_permits: int | None, owner: object) -> bool:
-    """Release a permit. Return False if it was one that another process had already released."""
-    _forget_released_elsewhere(core)
-    chosen = of_owner(core.grants, owner, 1)
-    if not chosen:
-        await _release_permit_elsewhere(core, max_permits)
-        return True
-    grant = chosen[0]
-    core.grants.remove(grant)
+async def _release_one(core: SemaphoreCore, max_permits: int | None, owner: object, remaining: list[int]) -> None:
+    """Release a permit, and subtract it from ``remaining`` once an interrupt cannot stop that.
+
+    A permit that another process has already released is not counted.
+    """
+    grant = None
     try:
-        await StopHolding(grant.loss)
+        _forget_released_elsewhere(core)
+        for grant in of_owner(core.grants, owner, 1):
+            remaining[0] -= 1
+            core.grants.remove(grant)
+            await StopHolding(grant.loss)
     except BaseException:
-        await Background(_cancel_wait(core, grant.entry, max_permits))
+        if grant is not None:
+            await Background(_cancel_wait(core, grant.entry, max_permits))
         raise
+    if grant is None:
+        remaining[0] -= 1
+        await _release_permit_elsewhere(core, max_permits)
+        return
     existed = await _cancel(core, grant.entry, max_permits)
     if grant.loss.fired:
         raise LockLostError(core.path, grant.loss.reason)
     try:
         if existed or (await Connected()).session_id == grant.entry.session_id:
-            return existed
+            remaining[0] += not existed
+            return
     except BaseException as error:
         await Background(_cancel_wait(core, grant.entry, max_permits))
         if isinstance(error, DeadlineError):
-            return True
+            return
         raise
     raise LockLostError(core.path, "session expired")
 
