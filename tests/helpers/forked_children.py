@@ -24,7 +24,7 @@ def fork_by_libc() -> int:
     """Fork as uWSGI and C extensions do: none of Python's hooks runs.
 
     If another thread waited for the GIL and had asked for it, the child could hang in CPython itself. So let all
-    threads become idle before, and ask for nothing meanwhile.
+    threads become idle before, and keep them from asking.
     """
     time.sleep(4 * UNIT)
     interval = sys.getswitchinterval()

@@ -50,7 +50,7 @@ PATIENCE = 200 * UNIT
 
 
 def eventually(condition: Callable[[], object], what: str = "", limit: float = PATIENCE) -> None:
-    """``condition()`` has come true; else, after ``limit`` seconds, AssertionError and the stacks of all threads."""
+    """``condition()`` has come true; AssertionError, and all stacks, if not within ``limit`` seconds."""
     deadline = time.monotonic() + limit
     while not condition():
         if time.monotonic() >= deadline:

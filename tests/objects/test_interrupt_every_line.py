@@ -233,7 +233,7 @@ def test_interrupted_exit_of_a_block_leaves_the_underlying_lock_free(
         where = Strike(which).during(lambda: ours.__exit__(None, None, None))
         assert theirs.acquire(timeout=PATIENCE), f"not free after an interrupt at {where}"
         theirs.release()
-    assert which > 5
+    assert which > {"0": 20, "1": 5}[linger]  # of a cached lock, the fast path is all there is
 
 
 @pytest.mark.slow("interrupts every line")

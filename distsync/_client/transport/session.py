@@ -105,7 +105,7 @@ class ZooKeeperSession:
     @property
     def problem(self) -> str:
         """Why the last attempt to connect failed; empty if it did not."""
-        kazoo = self._kazoo  # another thread may close the client meanwhile
+        kazoo = self._kazoo  # another thread may close the client
         return kazoo.connection.problem if kazoo is not None else ""
 
     @property

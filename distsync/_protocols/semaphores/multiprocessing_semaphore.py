@@ -212,7 +212,7 @@ async def release_permits(
         if is_interrupt(error):
             for grant in of_owner(core.grants, owner, remaining[0]):
                 remaining[0] -= 1
-                grant.owner = TemporaryOwner()  # nobody holds it from now on
+                grant.owner = TemporaryOwner()  # no thread holds it from now on
                 await Background(drop_permit(core, grant, max_permits))
             if remaining[0]:
                 await Background(_release_rest(core, remaining[0], max_permits, owner))
