@@ -71,7 +71,7 @@ SPAWNED = "--multiprocessing-fork"
 LAST_PRIORITY = -(1 << 30)
 
 
-#: Maximum wait in seconds of a fork for imports in other threads.
+#: Maximum wait in seconds of a fork for imports in other threads, and of an import for the fork.
 IMPORT_S = 5.0
 
 
@@ -89,7 +89,8 @@ class ImportGate:
     def __enter__(self) -> None:
         me = threading.get_ident()
         with self._changed:
-            self._changed.wait_for(lambda: self._forking in (None, me))
+            # limited: an interrupt can keep a fork from calling open()
+            self._changed.wait_for(lambda: self._forking in (None, me), IMPORT_S)
             self._importing[me] += 1
 
     def __exit__(self, *_: object) -> None:

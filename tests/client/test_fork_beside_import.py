@@ -11,7 +11,7 @@ import pytest
 from helpers.forked_children import in_child
 from helpers.servers import ServerProcess
 from helpers.subprocesses import LIMIT, ROOT
-from helpers.timing import UNIT, eventually
+from helpers.timing import PATIENCE, UNIT, eventually
 
 from distsync._client import lifecycle
 
@@ -132,6 +132,20 @@ def test_fork_waits_for_an_import_in_another_thread_and_later_imports_wait_for_t
         pass
     for thread in (importer, timer):
         thread.join()
+
+
+def test_import_does_not_wait_forever_for_an_interrupted_fork(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lifecycle, "IMPORT_S", UNIT)
+    gate = lifecycle.ImportGate()
+    gate.close(UNIT)  # and nothing opens it
+    imported = threading.Event()
+
+    def work() -> None:
+        with gate:
+            imported.set()
+
+    threading.Thread(target=work, daemon=True).start()
+    assert imported.wait(PATIENCE)
 
 
 def test_fork_does_not_wait_forever_for_an_import(monkeypatch: pytest.MonkeyPatch) -> None:
