@@ -11,13 +11,15 @@ import pytest
 from helpers.leak_census import Observer
 from helpers.preempted_lease_clock import Preempted
 from helpers.request_counts import sent, settle
-from helpers.timing import UNIT, eventually
+from helpers.sample_protocols import ask
+from helpers.timing import PATIENCE, UNIT, eventually
 from helpers.worker_processes import Running
 
 from distsync import Condition, Lock, RLock, SharedLock
 from distsync._client.client import Client
 from distsync._client.clocks import lease_clock
 from distsync._protocols.locks.grant import CacheState
+from distsync._protocols.steps import GetData
 from distsync.errors import LockLostError, NotHeldError
 
 pytestmark = pytest.mark.usefixtures("no_guards")
@@ -134,6 +136,23 @@ def test_non_blocking_or_short_acquire_gets_a_lock_that_is_only_cached(
     theirs.release()
     with ours:
         assert not theirs.acquire(**options)
+
+
+@KINDS
+def test_holder_replies_to_a_query_after_its_connection_was_lost(
+    kind: Any, proxy: Any, make_client: MakeClient, other: Client
+) -> None:
+    near = make_client(hosts=proxy.hosts)
+    ours, theirs = kind(name="k", client=near, linger=LONG), kind(name="k", client=other)
+    with ours:
+        for _ in range(2):
+            eventually(lambda: is_watched(ours))
+            proxy.cut()
+            near.sync(timeout=PATIENCE)  # on the next connection
+        assert not theirs.acquire(blocking=False)
+        (holder,) = theirs.holders()
+        eventually(lambda: b'"keep"' not in other.run(ask(GetData(holder.path))).data)
+    near.close()
 
 
 @KINDS

@@ -136,18 +136,15 @@ async def _wait_for_contender(grant: Grant, cache: CacheState) -> bool:
 
     Return False if a contender arrives, if the grant ends, or if it was cached long enough.
     """
-    watch = Watch()
-    watch.subscribe(cache.mark_contended)  # at once, so that a simultaneous release does not cache the lock
-    listing = await _listing(grant, watch)
-    if listing is not None and is_only_contender(grant.entry, listing):
+    while True:
+        watch = Watch()
+        watch.subscribe(cache.mark_contended)  # at once, so that a simultaneous release does not cache the lock
+        listing = await _listing(grant, watch)
+        if listing is None or not is_only_contender(grant.entry, listing):
+            return listing is not None and len(wait_queue.in_order(listing.names)) == 1
         if not await _wait_for_change(grant, cache, watch) or cache.idle:
             return False
-        listing = await _listing(grant)
-    return (
-        listing is not None
-        and len(wait_queue.in_order(listing.names)) == 1
-        and not is_only_contender(grant.entry, listing)
-    )
+        # Otherwise the watch may have fired for a lost connection.
 
 
 async def _wait_for_writer(grant: Grant, cache: CacheState) -> bool:
