@@ -6,7 +6,7 @@ OSError, must let them pass.
 
 from __future__ import annotations
 
-import sys
+from _signal import NSIG, getsignal  # type: ignore[import-not-found]
 from collections.abc import Callable, Iterator
 from types import CodeType, FrameType, TracebackType
 from typing import Any, TypeVar
@@ -62,8 +62,8 @@ def _has_argument(frame: FrameType, wanted: object) -> bool:
 
 def _installed_handlers() -> set[CodeType]:
     """Return the code of the installed signal handlers that are written in Python."""
-    signal = sys.modules.get("signal")  # a program that has not imported it has installed none
-    handlers = [] if signal is None else [signal.getsignal(number) for number in signal.valid_signals()]
+    # the functions of the module signal catch ValueError, and so a handler's
+    handlers = [getsignal(number) for number in range(1, NSIG)]
     return {code for handler in handlers if callable(handler) for code in _codes_of(handler)}
 
 

@@ -14,6 +14,7 @@ from distsync._objects.locks import Lock, LockDelegate, RLock
 from distsync._objects.validation import validate_timeout
 from distsync._protocols.state.condition import ConditionCore
 from distsync._protocols.wait_queue import QueueEntry
+from distsync._signal_handlers import raise_if_from_handler
 from distsync.errors import DeadlineError, NotHeldError
 
 if TYPE_CHECKING:
@@ -151,7 +152,8 @@ class Condition(LockDelegate, SharedObject):
         try:
             try:
                 self._run(core.enlist(describe(), entries), remaining(deadline))
-            except DeadlineError:  # no server answers
+            except DeadlineError as error:  # no server answers
+                raise_if_from_handler(error)
                 return False
             saved = self._release_save()
             notified = False

@@ -165,7 +165,8 @@ class PredicateWaitable(Observable):
                 state = self._run(watched.get(), remaining(deadline))
                 with limit_reads(deadline):
                     result = predicate()
-            except DeadlineError:
+            except DeadlineError as error:
+                raise_if_from_handler(error)
                 if remaining(deadline) != 0:  # the predicate's own deadline has passed, not that of this call
                     raise
                 return result  # type: ignore[no-any-return]

@@ -166,7 +166,7 @@ class Receipts:
                 self.free.append(receipt)
                 raise
             await Background(self._settle(receipt, nonce, on_unknown_outcome))
-            if isinstance(error, DeadlineError):
+            if isinstance(error, DeadlineError) and not is_interrupt(error):
                 raise OutcomeUnknownError("a transaction", operations[0].path, "deadline") from error
             raise
         self.free.append(receipt)

@@ -101,7 +101,8 @@ async def delete_own(path: str, session_id: int) -> bool:
         await Delete(path)
     except (NoNodeError, SessionLostError):
         return False
-    except DeadlineError:
+    except DeadlineError as error:
+        raise_if_from_handler(error)
         await Background(delete_until_session_ends(path, session_id))
     except DisconnectedError:
         try:
@@ -126,6 +127,7 @@ async def try_delete_own(path: str, session_id: int) -> bool:
         return True
     except (DeadlineError, DisconnectedError) as error:
         await Background(delete_until_session_ends(path, session_id))
+        raise_if_from_handler(error)
         return isinstance(error, DisconnectedError)
     return True
 

@@ -51,6 +51,7 @@ from distsync._protocols.steps import (
     WakeReason,
     Watch,
 )
+from distsync._signal_handlers import is_interrupt, raise_if_from_handler
 from distsync.errors import DeadlineError, DistsyncError, NoNodeError, SequenceExhaustedError, SessionLostError
 
 LOCK = "-lock-"
@@ -450,18 +451,18 @@ async def acquire(
     while True:
         try:
             entry, (listing,) = await enqueue(directory, name_suffix, contender_data, Children(directory))
-        except DeadlineError:
+        except DeadlineError as error:
+            raise_if_from_handler(error)
             return None
         state = QueueState.GONE
         try:
             state = await wait_for_turn(entry, listing, rule)
         except SessionLostError:
             continue
-        except DeadlineError:
+        except BaseException as error:
             await Background(delete_until_session_ends(entry.path, entry.session_id))
-            return None
-        except BaseException:
-            await Background(delete_until_session_ends(entry.path, entry.session_id))
+            if isinstance(error, DeadlineError) and not is_interrupt(error):
+                return None
             raise
         if state is QueueState.HELD:
             return entry._replace(is_sole_contender=getattr(listing, "names", ()) == (entry.name,))

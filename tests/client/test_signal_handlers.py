@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from helpers.interrupt_every_line import PACKAGES, Strike
 
-from distsync import ClientClosedError, Lock, Queue
+from distsync import ClientClosedError, DeadlineError, Lock, Queue
 from distsync.queue import Empty
 from distsync.testing.faulty_proxy import Proxy
 
@@ -26,7 +26,17 @@ class Problem(Exception):
     """An error of the program's own."""
 
 
-ERRORS = (OSError, TimeoutError, ValueError, RuntimeError, Problem, KeyboardInterrupt, ClientClosedError, Empty)
+ERRORS = (
+    OSError,
+    TimeoutError,
+    ValueError,
+    RuntimeError,
+    Problem,
+    KeyboardInterrupt,
+    ClientClosedError,
+    Empty,
+    DeadlineError,
+)
 
 # An exception may come before the first line of a protocol.
 pytestmark = [

@@ -338,7 +338,7 @@ class BarrierCore:
 
         def cancel(directory: str, guid: str, error: BaseException | None) -> Coroutine[Any, Any, None]:
             guids.append(guid)
-            if isinstance(error, DeadlineError):
+            if isinstance(error, DeadlineError) and not is_interrupt(error):
                 return self.unfinished.deferred(partial(self._break_after_lost_reply, guid))
             return self.unfinished.deferred(
                 partial(self._leave, guid) if on_cancel_leave else partial(cancel_pending_create, directory, guid)
@@ -359,10 +359,12 @@ class BarrierCore:
                 cancel=cancel,
                 counter=self.arrivals,
             )
-        except DeadlineError:  # not for a generation after a reset, which does not count on us
-            await self.unfinished.defer(partial(self._break, BarrierGeneration(self.parties, self.generation), True))
-            raise BrokenBarrierError from None
-        except BaseException:
+        except BaseException as error:
+            if isinstance(error, DeadlineError) and not is_interrupt(error):
+                # not a generation after a reset, which does not count on us
+                seen = BarrierGeneration(self.parties, self.generation)
+                await self.unfinished.defer(partial(self._break, seen, True))
+                raise BrokenBarrierError from None
             if on_cancel_leave and guids:
                 await self._leave_before_end(guids[-1])
             raise
@@ -373,6 +375,7 @@ class BarrierCore:
             return await self._wait_for_release(waiter, tuple(replies), watch, action)
         except BaseException as error:
             gives_up = isinstance(error, (DeadlineError, SessionLostError, OutcomeUnknownError))
+            gives_up = gives_up and not is_interrupt(error)
             has_left = False
             try:
                 has_left = on_cancel_leave and is_interrupt(error) and await self._leave_before_end(entry.name)

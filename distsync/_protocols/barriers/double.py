@@ -57,7 +57,7 @@ from distsync._protocols.steps import (
     Watch,
 )
 from distsync._protocols.wait_queue import LOCK, QueueEntry, enqueue, in_order, read_consistent, sequence_distance
-from distsync._signal_handlers import raise_if_from_handler
+from distsync._signal_handlers import is_interrupt, raise_if_from_handler
 from distsync.errors import (
     BadVersionError,
     CorruptNodeError,
@@ -283,14 +283,15 @@ class DoubleBarrierCore:
                     find_granted=self._counted,
                     cancel=self._cancel_create,
                 )
-            except DeadlineError:
+            except DeadlineError as error:
+                raise_if_from_handler(error)
                 return False
             arrival = Entering(enqueued.entry)
             try:
                 group = await self._enter_meeting(arrival, enqueued.replies, watch)
             except BaseException as error:
                 await self._delete_in_background(arrival.entry)
-                if isinstance(error, DeadlineError):
+                if isinstance(error, DeadlineError) and not is_interrupt(error):
                     return False
                 raise
             if group is not None:
@@ -453,7 +454,7 @@ class DoubleBarrierCore:
         except BaseException as error:
             await self._delete_in_background(visit.entry)
             self.visits.pop(owner, None)
-            if isinstance(error, DeadlineError):
+            if isinstance(error, DeadlineError) and not is_interrupt(error):
                 return False
             raise
         self.visits.pop(owner, None)

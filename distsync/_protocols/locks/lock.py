@@ -23,6 +23,7 @@ from distsync._protocols.locks.cache_revocation import is_occupied, watch_for_co
 from distsync._protocols.locks.grant import CacheState, Grant, TemporaryOwner, hold
 from distsync._protocols.retries import delete_own, delete_until_session_ends
 from distsync._protocols.steps import ZNODE_DELETED, Background, SessionAlive, Signal, StopHolding, Wait, WakeReason
+from distsync._signal_handlers import raise_if_from_handler
 from distsync.errors import DeadlineError, LockLostError, NotHeldError
 
 __all__ = ["MAX_LOCAL_HANDOVERS", "Grant", "LockSnapshot", "LockCore", "LocalWaiter", "hold"]
@@ -170,7 +171,8 @@ class LockCore:
                 if self._still_held(waiter):
                     self._set_holder(waiter.grant, owner)
                     return True
-        except DeadlineError:
+        except DeadlineError as error:
+            raise_if_from_handler(error)
             return False
         self.contending = True
         try:
@@ -178,7 +180,8 @@ class LockCore:
             if (is_short_wait or not blocking) and await self.occupied() and not blocking:
                 return False
             return await self._contend(owner, contender_data, linger)
-        except DeadlineError:
+        except DeadlineError as error:
+            raise_if_from_handler(error)
             return False
         finally:
             self.contending = False

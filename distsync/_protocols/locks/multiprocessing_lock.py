@@ -25,6 +25,7 @@ from distsync._protocols.steps import (
     Sync,
     WatchNode,
 )
+from distsync._signal_handlers import raise_if_from_handler
 from distsync.errors import (
     DeadlineError,
     LockLostError,
@@ -41,7 +42,8 @@ async def acquire(core: LockCore, owner: object, contender_data: bytes, blocking
     elif core.grant is not None:
         try:
             await _check_still_held(core.grant)
-        except DeadlineError:
+        except DeadlineError as error:
+            raise_if_from_handler(error)
             return False
     acquired = await core.acquire(owner, contender_data, blocking)
     if acquired:

@@ -200,11 +200,13 @@ async def still_held(paths: Sequence[str], include_downgraded: bool = False) -> 
         try:
             while await _still_exists(path):
                 pass
-        except DeadlineError:
+        except DeadlineError as error:
+            raise_if_from_handler(error)
             return paths[entry:]
     try:
         successors = await _successor_nodes(paths) if include_downgraded else ()
-    except DeadlineError:
+    except DeadlineError as error:
+        raise_if_from_handler(error)
         return paths
     return await still_held(successors) if successors else ()
 

@@ -39,6 +39,7 @@ from distsync._protocols.steps import (
     Wait,
     WakeReason,
 )
+from distsync._signal_handlers import raise_if_from_handler
 from distsync.errors import (
     DeadlineError,
     LockLostError,
@@ -153,7 +154,8 @@ class SharedCore:
             self._apply_losses()
             try:
                 await self.writer.evict(self.writer.cached)
-            except DeadlineError:
+            except DeadlineError as error:
+                raise_if_from_handler(error)
                 return False
             if self._reenter(owner):
                 return True
@@ -177,7 +179,8 @@ class SharedCore:
             if (is_short_wait or not blocking) and await self._is_blocked() and not blocking:
                 return False
             return await self._contend(owner, contender_data, linger)
-        except DeadlineError:
+        except DeadlineError as error:
+            raise_if_from_handler(error)
             return False
         finally:
             self.contending = False

@@ -17,6 +17,7 @@ from typing import Protocol, TypeVar
 from distsync._protocols.retries import delete_until_session_ends
 from distsync._protocols.steps import Background, Children, Signal, Wait, WakeReason, Watch
 from distsync._protocols.wait_queue import LOCK, QueueEntry, QueueState, check_session, enqueue, wait_for_turn
+from distsync._signal_handlers import raise_if_from_handler
 from distsync.errors import DeadlineError, OutcomeUnknownError, SessionLostError
 
 Taken = TypeVar("Taken", covariant=True)
@@ -82,7 +83,8 @@ async def take(
             return await _take_in_turn(source, directory, contender_data)
         finally:
             turns.pass_on()
-    except DeadlineError:
+    except DeadlineError as error:
+        raise_if_from_handler(error)
         return None
     except OutcomeUnknownError as error:
         if error.args[2] == "deadline":  # an item taken after the deadline is restored

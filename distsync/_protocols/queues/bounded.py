@@ -20,6 +20,7 @@ from distsync._protocols.retries import INTERRUPTED, read_all
 from distsync._protocols.semaphores.admission import QueueSnapshot, wait_for_admission
 from distsync._protocols.steps import Background, Children, Connected, GetData, Listing, Node, SetData, Watch
 from distsync._protocols.wait_queue import in_order
+from distsync._signal_handlers import is_interrupt
 from distsync.errors import BadVersionError, DeadlineError, Full, NoNodeError, OutcomeUnknownError, ShutDown
 
 
@@ -77,15 +78,15 @@ class PendingPut:
                 inside: bool | None = False
             else:
                 inside = await wait_for_admission(self, view)
-        except DeadlineError:
-            inside = False
         except ShutDown:
             if self.path is not None and await self._withdrawn():
                 raise
             return  # a consumer has taken it
-        except BaseException:
-            await Background(self._take_out())
-            raise
+        except BaseException as error:
+            if not isinstance(error, DeadlineError) or is_interrupt(error):
+                await Background(self._take_out())
+                raise
+            inside = False
         if inside is False and await self._withdrawn():
             raise Full
 
@@ -98,11 +99,10 @@ class PendingPut:
         try:
             if self.path is not None:
                 return await self.withdraw(self.path)
-        except DeadlineError:
-            pass
-        except BaseException:
-            await Background(self._take_out())
-            raise
+        except BaseException as error:
+            if not isinstance(error, DeadlineError) or is_interrupt(error):
+                await Background(self._take_out())
+                raise
         await Background(self._take_out())
         raise OutcomeUnknownError("a put", self.segment, "deadline")
 

@@ -14,6 +14,7 @@ from distsync._protocols.queues.fifo import QueueCore
 from distsync._protocols.queues.segments import BATCH, batches
 from distsync._protocols.retries import read, read_all
 from distsync._protocols.steps import Delete, GetData, Guid, MultiRead, Node, SetData, Watch
+from distsync._signal_handlers import raise_if_from_handler
 from distsync.errors import DeadlineError, Full, NoNodeError, RequestError
 
 #: Maximum expected bytes of a reply with several items, because ZooKeeper builds the reply in
@@ -49,7 +50,8 @@ async def put_many(
         named = [(f"i_{key}{guid}-", data) for key, data in batch]
         try:
             await core.append(named)
-        except DeadlineError:
+        except DeadlineError as error:
+            raise_if_from_handler(error)
             raise Full from None
         progress.put += len(batch)
 

@@ -45,6 +45,7 @@ from distsync._protocols.steps import (
     Watch,
 )
 from distsync._protocols.wait_queue import in_order
+from distsync._signal_handlers import raise_if_from_handler
 from distsync.errors import (
     BadVersionError,
     DeadlineError,
@@ -122,7 +123,8 @@ class JoinableCore(AckQueue):
                 await self._put(data, blocking, maxsize, *also)
         except NodeExistsError:
             return False
-        except DeadlineError:
+        except DeadlineError as error:
+            raise_if_from_handler(error)
             raise Full from None
         return True
 
@@ -132,7 +134,8 @@ class JoinableCore(AckQueue):
         item = f"i_{await Guid()}-"
         try:
             segment, outcome = await self.append([(item, data)], *extra_operations, bounded=maxsize > 0)
-        except DeadlineError:
+        except DeadlineError as error:
+            raise_if_from_handler(error)
             raise Full from None
         if maxsize > 0:
             path = self._path_in(outcome, 1)

@@ -42,6 +42,7 @@ from distsync._protocols.steps import (
     Watch,
 )
 from distsync._protocols.wait_queue import in_order, sequence_distance
+from distsync._signal_handlers import raise_if_from_handler
 from distsync.errors import BadVersionError, DeadlineError, Full, NodeExistsError, NoNodeError, ShutDown
 
 
@@ -108,7 +109,8 @@ class QueueCore:
             return
         try:
             segment, outcome = await self.append([(item, data)], bounded=maxsize > 0)
-        except DeadlineError:
+        except DeadlineError as error:
+            raise_if_from_handler(error)
             raise Full from None
         path = self._path_in(outcome, 1)
         if maxsize > 0:
@@ -128,8 +130,8 @@ class QueueCore:
                 return
             if await self.is_shutdown():
                 raise ShutDown
-        except DeadlineError:
-            pass
+        except DeadlineError as error:
+            raise_if_from_handler(error)
         raise Full
 
     async def append(
@@ -397,7 +399,8 @@ class QueueCore:
             watch = Watch()
             try:
                 dones, *puts = await read_all(Exists(self.znodes.dones, watch), *self.znodes.put_counters)
-            except DeadlineError:
+            except DeadlineError as error:
+                raise_if_from_handler(error)
                 return False
             if self.znodes.backlog(*puts, dones) <= 0:
                 return True

@@ -38,6 +38,7 @@ from distsync._protocols.steps import (
     WakeReason,
     Watch,
 )
+from distsync._signal_handlers import raise_if_from_handler
 from distsync.errors import (
     DeadlineError,
     DisconnectedError,
@@ -109,7 +110,8 @@ class PoolSemaphoreCore:
                     await Background(delete_until_session_ends(turn.path, turn.session_id))
                     raise
                 return await self._release_turn(turn, grant)
-        except DeadlineError:
+        except DeadlineError as error:
+            raise_if_from_handler(error)
             return None
 
     async def _release_turn(self, turn: wait_queue.QueueEntry, grant: Grant | None) -> Grant | None:

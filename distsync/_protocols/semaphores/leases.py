@@ -45,7 +45,7 @@ from distsync._protocols.steps import (
     Sync,
     Watch,
 )
-from distsync._signal_handlers import raise_if_from_handler
+from distsync._signal_handlers import is_interrupt, raise_if_from_handler
 from distsync.errors import (
     BadVersionError,
     CorruptNodeError,
@@ -113,7 +113,8 @@ class SemaphoreCore:
                 entry, replies = await wait_queue.enqueue(
                     self.path, wait_queue.LOCK, contender_data, *reads, ensure_directory=self.ensure_directory
                 )
-            except DeadlineError:
+            except DeadlineError as error:
+                raise_if_from_handler(error)
                 return None
             admitted: bool | None = None
             try:
@@ -124,7 +125,7 @@ class SemaphoreCore:
                 continue
             except BaseException as error:
                 await Background(self._abandon_wait(entry, max_permits))
-                if isinstance(error, DeadlineError):
+                if isinstance(error, DeadlineError) and not is_interrupt(error):
                     return None
                 raise
             if admitted is False:
@@ -140,8 +141,9 @@ class SemaphoreCore:
                 await self._delete_bounded(entry.path, max_permits)
         except (OverReleaseError, SessionLostError):
             pass
-        except (DeadlineError, OutcomeUnknownError):
+        except (DeadlineError, OutcomeUnknownError) as error:
             await Background(delete_until_session_ends(entry.path, entry.session_id))
+            raise_if_from_handler(error)
 
     async def wait_for_admission(
         self, entry: wait_queue.QueueEntry, contender_data: bytes, replies: tuple[Any, ...], blocking: bool
@@ -250,11 +252,10 @@ class SemaphoreCore:
             return existed and not grant.loss.fired
         except OverReleaseError:
             raise
-        except (DeadlineError, OutcomeUnknownError):
+        except BaseException as error:
             await Background(delete_until_session_ends(path, session_id))
-            return not grant.loss.fired
-        except BaseException:
-            await Background(delete_until_session_ends(grant.entry.path, grant.entry.session_id))
+            if isinstance(error, (DeadlineError, OutcomeUnknownError)) and not is_interrupt(error):
+                return not grant.loss.fired
             raise
 
     async def _delete_bounded(self, path: str, max_permits: int) -> bool:

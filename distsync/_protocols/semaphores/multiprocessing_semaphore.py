@@ -34,7 +34,7 @@ from distsync._protocols.steps import (
     StopHolding,
     Sync,
 )
-from distsync._signal_handlers import is_interrupt
+from distsync._signal_handlers import is_interrupt, raise_if_from_handler
 from distsync.errors import (
     BadVersionError,
     DeadlineError,
@@ -63,7 +63,8 @@ async def acquire_permit(
     while True:
         try:
             entry, replies = await _enqueue_with_receipt(core, contender_data, max_permits)
-        except DeadlineError:
+        except DeadlineError as error:
+            raise_if_from_handler(error)
             return None
         except OutcomeUnknownError as error:
             if error.args[2] == "deadline":
@@ -77,7 +78,7 @@ async def acquire_permit(
             continue
         except BaseException as error:
             await Background(_cancel_wait(core, entry, max_permits))
-            if isinstance(error, DeadlineError):
+            if isinstance(error, DeadlineError) and not is_interrupt(error):
                 return None
             raise
         if admitted is False and await _cancel(core, entry, max_permits):
@@ -87,7 +88,7 @@ async def acquire_permit(
                 return Grant(entry, owner=owner)
         except BaseException as error:
             await Background(_cancel_wait(core, entry, max_permits))
-            if isinstance(error, DeadlineError):
+            if isinstance(error, DeadlineError) and not is_interrupt(error):
                 return None
             raise
 
@@ -170,13 +171,13 @@ async def _cancel(core: SemaphoreCore, entry: wait_queue.QueueEntry, max_permits
         return False
     except OutcomeUnknownError:
         return True
-    except DeadlineError:
-        await Background(_cancel_wait(core, entry, max_permits))
-        return True
     except BaseException as error:
-        if is_interrupt(error):
-            if not in_flight:
-                await Background(_cancel_wait(core, entry, max_permits))
+        was_interrupted = is_interrupt(error)
+        is_late = isinstance(error, DeadlineError) and not was_interrupted
+        if is_late or (was_interrupted and not in_flight):
+            await Background(_cancel_wait(core, entry, max_permits))
+        if is_late:
+            return True
         raise
     if exceeds_max:
         raise OverReleaseError("Semaphore released too many times")
@@ -256,7 +257,7 @@ async def _release_one(core: SemaphoreCore, max_permits: int | None, owner: obje
             return
     except BaseException as error:
         await Background(_cancel_wait(core, grant.entry, max_permits))
-        if isinstance(error, DeadlineError):
+        if isinstance(error, DeadlineError) and not is_interrupt(error):
             return
         raise
     raise LockLostError(core.path, "session expired")
@@ -309,13 +310,14 @@ async def _release_permit_elsewhere(core: SemaphoreCore, max_permits: int | None
                 if error.args[2] != "deadline":
                     raise
                 return
-    except DeadlineError:
-        await Background(_release_another(core, max_permits))
     except BaseException as error:
-        is_reported = not is_interrupt(error)
-        if not (is_reported or in_flight):
+        was_interrupted = is_interrupt(error)
+        is_late = isinstance(error, DeadlineError) and not was_interrupted
+        if is_late or (was_interrupted and not in_flight):
             await Background(_release_another(core, max_permits))
-        raise
+        if not is_late:
+            is_reported = not was_interrupted
+            raise
 
 
 async def _release_another(core: SemaphoreCore, max_permits: int | None) -> None:

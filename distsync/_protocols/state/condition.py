@@ -46,7 +46,7 @@ from distsync._protocols.steps import (
     Watch,
 )
 from distsync._protocols.wait_queue import LOCK, QueueEntry, enqueue, in_order
-from distsync._signal_handlers import raise_if_from_handler
+from distsync._signal_handlers import is_interrupt, raise_if_from_handler
 from distsync.errors import (
     BadVersionError,
     CorruptNodeError,
@@ -136,7 +136,7 @@ class ConditionCore:
             return True
         except BaseException as error:
             await Background(self.abandon_wait(entry))
-            if isinstance(error, DeadlineError):
+            if isinstance(error, DeadlineError) and not is_interrupt(error):
                 return False
             raise
 

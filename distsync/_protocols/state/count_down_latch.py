@@ -163,5 +163,6 @@ class LatchCore:
                     missing = tally.version  # closed again between the two reads, or deleted by another client
                 elif await Wait(watch) is WakeReason.DEADLINE:
                     return False
-        except DeadlineError:
+        except DeadlineError as error:
+            raise_if_from_handler(error)
             return False

@@ -46,7 +46,7 @@ from distsync._protocols.steps import (
     WakeReason,
     Watch,
 )
-from distsync._signal_handlers import raise_if_from_handler
+from distsync._signal_handlers import is_interrupt, raise_if_from_handler
 from distsync.errors import DeadlineError, DisconnectedError, NodeExistsError, NoNodeError, SessionLostError
 
 LEADER = "LEADER"
@@ -175,11 +175,10 @@ class ElectionCore(LockCore):
                 term_ended.fire()
             await StopHolding(grant.loss)
             return await self._step_down(grant.entry)
-        except DeadlineError:
+        except BaseException as error:
             await Background(self._step_down(grant.entry))
-            return True
-        except BaseException:
-            await Background(self._step_down(grant.entry))
+            if isinstance(error, DeadlineError) and not is_interrupt(error):
+                return True
             raise
 
     async def _step_down(self, entry: wait_queue.QueueEntry) -> bool:

@@ -16,6 +16,7 @@ from distsync._protocols.receipts import Receipts
 from distsync._protocols.retries import ensure, read, read_all
 from distsync._protocols.state.watch_cache import WatchCache
 from distsync._protocols.steps import Exists, GetData, Node, SetData, Signal, Sync, Wait, WakeReason, Watch
+from distsync._signal_handlers import raise_if_from_handler
 from distsync.errors import BadVersionError, DeadlineError, NoNodeError
 
 SET = b"1"
@@ -118,5 +119,6 @@ class EventCore:
                     return True
                 if await Wait(watch) is WakeReason.DEADLINE:
                     return False
-        except DeadlineError:
+        except DeadlineError as error:
+            raise_if_from_handler(error)
             return False

@@ -14,6 +14,7 @@ from __future__ import annotations
 from distsync._protocols.receipts import Receipts
 from distsync._protocols.retries import ensure, parent_of, read
 from distsync._protocols.steps import Create, Delete, Exists, GetData, Wait, WakeReason, Watch
+from distsync._signal_handlers import raise_if_from_handler
 from distsync.errors import DeadlineError, NodeExistsError, NoNodeError
 
 
@@ -62,5 +63,6 @@ class GateCore:
                 begun = node.stat.czxid
                 if await Wait(watch) is WakeReason.DEADLINE:  # step 3; step 4 is the loop
                     return False
-        except DeadlineError:
+        except DeadlineError as error:
+            raise_if_from_handler(error)
             return False

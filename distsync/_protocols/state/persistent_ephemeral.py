@@ -28,6 +28,7 @@ from distsync._protocols.steps import (
     WakeReason,
     Watch,
 )
+from distsync._signal_handlers import is_interrupt
 from distsync.errors import (
     BadVersionError,
     ClientClosedError,
@@ -80,7 +81,7 @@ class Presence:
             return gone
         except BaseException as error:
             await Background(delete_guaranteed(self.path))
-            if isinstance(error, DeadlineError):
+            if isinstance(error, DeadlineError) and not is_interrupt(error):
                 return True
             raise
         finally:

@@ -32,6 +32,7 @@ from distsync._protocols.steps import (
     WakeReason,
     Watch,
 )
+from distsync._signal_handlers import raise_if_from_handler
 from distsync.errors import BadVersionError, DeadlineError, DistsyncError, NodeExistsError, NoNodeError
 
 Entries = dict[str, Node]
@@ -231,5 +232,6 @@ class RegistryCore:
                 except NoNodeError:
                     if await read(Exists(path, watch)) is None and await Wait(watch) is WakeReason.DEADLINE:
                         return None
-        except DeadlineError:
+        except DeadlineError as error:
+            raise_if_from_handler(error)
             return None

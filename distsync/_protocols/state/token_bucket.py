@@ -120,7 +120,8 @@ class RateCore:
         """
         try:
             reserved = await self._reserve(tokens, longest_s)
-        except DeadlineError:
+        except DeadlineError as error:
+            raise_if_from_handler(error)
             return False
         if reserved is None or reserved.wait_s == 0:
             return reserved is not None

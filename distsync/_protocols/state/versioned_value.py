@@ -18,6 +18,7 @@ from distsync._protocols.receipts import Receipts
 from distsync._protocols.retries import ensure, read, read_all
 from distsync._protocols.steps import GetData, Node, SessionInfo, SetData, Stat, Sync, Wait, WakeReason, Watch
 from distsync._protocols.wait_queue import sequence_distance
+from distsync._signal_handlers import raise_if_from_handler
 from distsync.errors import BadVersionError, DeadlineError, NoNodeError
 
 #: The version that means "any" in a request. A znode must not stay at it, or a conditional write
@@ -126,5 +127,6 @@ class ValueCore:
                     return node
                 if await Wait(watch) is WakeReason.DEADLINE:
                     return None
-        except DeadlineError:
+        except DeadlineError as error:
+            raise_if_from_handler(error)
             return None

@@ -19,6 +19,7 @@ from typing import Any, Generic, TypeVar
 
 from distsync._protocols.retries import REFUSED_S, read
 from distsync._protocols.steps import Background, Call, Children, Exists, Signal, Sync, Wait, WakeReason, Watch
+from distsync._signal_handlers import raise_if_from_handler
 from distsync.errors import (
     AccessDeniedError,
     ClientClosedError,
@@ -128,14 +129,16 @@ class WatchCache(Generic[Value]):
                 if await Wait(self._watch) is WakeReason.DEADLINE:
                     return False
             return True
-        except DeadlineError:
+        except DeadlineError as error:
+            raise_if_from_handler(error)
             return False
 
     async def wait_for_change(self) -> bool:
         """Wait until the state differs from the current one. Return False at the deadline."""
         try:
             return await self.changed(await self.get())
-        except DeadlineError:
+        except DeadlineError as error:
+            raise_if_from_handler(error)
             return False
 
     async def until(self, predicate: Callable[[Value], object]) -> Value | None:
@@ -145,7 +148,8 @@ class WatchCache(Generic[Value]):
                 if await Wait(self._watch) is WakeReason.DEADLINE:
                     return None
             return value
-        except DeadlineError:
+        except DeadlineError as error:
+            raise_if_from_handler(error)
             return None
 
     # ---- telling

@@ -49,6 +49,7 @@ from distsync._protocols.transactions.vote_records import (
     resolve,
     resolve_timeout,
 )
+from distsync._signal_handlers import raise_if_from_handler
 from distsync.errors import (
     BadVersionError,
     CorruptNodeError,
@@ -294,7 +295,8 @@ class TransactionCore:
         """
         try:
             return await self._decide(transaction, sites)
-        except DeadlineError:
+        except DeadlineError as error:
+            raise_if_from_handler(error)
             await Background(self._decide(transaction, sites, waits=False))
             raise
 

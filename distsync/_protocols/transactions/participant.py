@@ -45,6 +45,7 @@ from distsync._protocols.transactions.vote_records import (
     present_in,
     resolve,
 )
+from distsync._signal_handlers import raise_if_from_handler
 from distsync.errors import (
     BadVersionError,
     DeadlineError,
@@ -96,7 +97,8 @@ class ParticipantCore:
                         return decision
                 if await Wait(watch) is WakeReason.DEADLINE:
                     return None
-        except DeadlineError:
+        except DeadlineError as error:
+            raise_if_from_handler(error)
             return None
         finally:
             core.working.discard(self.site)
