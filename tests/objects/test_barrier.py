@@ -211,8 +211,10 @@ def test_changes_of_the_members_znodes_open_no_barrier(barrier: Barrier, observe
     for _ in range(3):
         for path in observer.tree(barrier.path):
             observer.kazoo.set(path, b"touched")
-        observer.kazoo.create(f"{barrier.path}/notes")
-        observer.kazoo.delete(f"{barrier.path}/notes")
+        for name in ("notes", "notes-0000000001"):
+            observer.kazoo.create(f"{barrier.path}/{name}")
+            observer.kazoo.delete(f"{barrier.path}/{name}")
+    observer.kazoo.create(f"{barrier.path}/notes-", sequence=True)
     assert (barrier.n_waiting, barrier.broken) == (3, False)
     barrier.wait(PATIENCE)
     assert len({peer.result() for peer in peers}) == 3

@@ -55,6 +55,23 @@ def test_on_lost_that_is_set_while_held_is_called(client: Client, observer: Obse
     assert "deleted" in str(losses[0])
 
 
+@pytest.mark.usefixtures("no_guards")
+@pytest.mark.parametrize("kind", [Lock, RLock, reader, writer, Semaphore, BoundedSemaphore, Election])
+def test_loss_that_only_the_release_finds_calls_on_lost_once(
+    kind: Any, make_client: Callable[..., Client], observer: Observer
+) -> None:
+    losses: list[Any] = []
+    held = kind(name="x", client=make_client(linger=0))
+    setattr(held, "on_deposed" if kind is Election else "on_lost", losses.append)
+    held.acquire()
+    observer.wipe(only_contender(held))
+    with pytest.raises(LockLostError):
+        held.release()
+    eventually(lambda: losses)
+    held.client.close()
+    assert len(losses) == 1
+
+
 def test_release_and_close_call_no_loss_callback(client: Client) -> None:
     losses: list[Any] = []
     with Lock(name="released", client=client, on_lost=losses.append) as held:

@@ -170,10 +170,13 @@ class BarrierGeneration:
         return next((names.index(name) for names in self.passed if name in names), None)
 
     def with_reset_marks(self, names: Iterable[str]) -> tuple[BarrierGeneration, list[ContenderNode]]:
-        """Return the data, updated from any reset marks in the queue, and the other contenders."""
+        """Return the data, updated from any reset marks in the queue, and the parties.
+
+        Other programs may have created other names, with numbers of their own.
+        """
         order = in_order(names)
         marks = [each.number for each in order if RESET in each.name]
-        waiting = [each for each in order if RESET not in each.name]
+        waiting = [each for each in order if LOCK in each.name]
         after = (
             marks[-1] if marks and (self.after is None or sequence_distance(marks[-1], self.after) > 0) else self.after
         )

@@ -117,6 +117,13 @@ class Grant:
         if self.subscribers and not self.loss.fired:
             self.subscribers.clear()
 
+    def lose(self, reason: str, subscribers: Iterable[Subscriber] = ()) -> None:
+        """Fire ``loss`` if it has not fired, for ``subscribers`` too, whose release found out."""
+        if not self.loss.fired:
+            self.subscribers += [each for each in subscribers if each not in self.subscribers]
+            self.loss.reason = reason
+            self.loss.fire()
+
     def end(self) -> None:
         """Record that the znode is about to be deleted."""
         self.unsubscribe_all()

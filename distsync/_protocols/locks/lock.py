@@ -449,8 +449,10 @@ class LockCore:
             and ((linger and self.release_to_cache()) or self._hand_to_local_waiter())
         ):
             return
+        subscribers = tuple(grant.subscribers)
         if not await self._release_node(grant) or not session_alive:
-            raise LockLostError(self.path, grant.loss.reason or (ZNODE_DELETED if session_alive else "lease expired"))
+            grant.lose(ZNODE_DELETED if session_alive else "lease expired", subscribers)
+            raise LockLostError(self.path, grant.loss.reason)
 
     async def force_release(self, grant: Grant | None, owner: object) -> None:
         """Release ``grant`` after a call of ``owner`` was interrupted at an unknown point."""

@@ -315,14 +315,14 @@ class SharedCore:
         try:
             if linger and session_alive and self._release_to_cache(share, owner):
                 return
+            subscribers = [each for each in share.grant.subscribers if each.owner is owner]
             existed = not self._remove_reader(share, owner) or await self._delete_node(share)
         except BaseException:
             await Background(self._leave(share, owner))
             raise
         if not existed or not session_alive:
-            raise LockLostError(
-                self.path, share.grant.loss.reason or (ZNODE_DELETED if session_alive else "lease expired")
-            )
+            share.grant.lose(ZNODE_DELETED if session_alive else "lease expired", subscribers)
+            raise LockLostError(self.path, share.grant.loss.reason)
 
     def _claim(self, owner: object) -> ReadGrant:
         """Return the contender by which ``owner`` reads.

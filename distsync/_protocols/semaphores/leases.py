@@ -234,7 +234,9 @@ class SemaphoreCore:
                 await Background(self.force_release(grant))
             raise
         if lost:
-            raise LockLostError(self.path, lost[0].loss.reason or ZNODE_DELETED)
+            for grant in lost:
+                grant.lose(ZNODE_DELETED)
+            raise LockLostError(self.path, lost[0].loss.reason)
 
     async def force_release(self, grant: Grant) -> None:
         """Release a permit whose acquire or release was interrupted at an unknown point."""
