@@ -170,7 +170,7 @@ first, other = RLock(name="first"), Lock(name="other")
 first.acquire()
 token, master = int(first.fencing_token), os.getpid()
 pause = 0.5 * float(os.environ["DISTSYNC_TEST_UNIT"])
-time.sleep(pause)  # let all threads become idle: if one has the GIL when uWSGI forks, the workers hang in CPython itself
+time.sleep(pause)  # let threads become idle: if one has the GIL when uWSGI forks, the workers hang in CPython itself
 
 def application(environ, start_response):
     answer = {"pid": os.getpid(), "master": master, "masters_token": token, "held": first.held}
