@@ -71,6 +71,7 @@ print("all children work")
 @pytest.mark.slow("starts 28 processes")
 def test_child_forked_beside_another_threads_first_use_works(server: ServerProcess) -> None:
     environment = {**os.environ, "DISTSYNC_HOSTS": server.hosts, "DISTSYNC_NAMESPACE": f"/first-use-{os.getpid()}"}
+    environment["DISTSYNC_SESSION_TIMEOUT"] = "4"  # the sessions of its children end with the test
     command = [sys.executable, "-W", "ignore", "-c", FIRST_USE, str(100 * UNIT)]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=LIMIT)
     assert done.stdout == "all children work\n", done.stderr

@@ -113,7 +113,11 @@ def test_task_of_a_command_line_worker_uses_the_objects_of_its_caller(
 ) -> None:
     """The worker's own namespace is that of the pool, and not that of the objects."""
     host, _, port = server.hosts.partition(":")
-    shells.environment |= {"DISTSYNC_HOSTS": f"{host}:{port}", "DISTSYNC_NAMESPACE": f"{namespace}/pools"}
+    shells.environment |= {
+        "DISTSYNC_HOSTS": f"{host}:{port}",
+        "DISTSYNC_NAMESPACE": f"{namespace}/pools",
+        "DISTSYNC_SESSION_TIMEOUT": "4",
+    }
     lock, queue = Lock(name="ledger"), Queue(name="jobs")
     queue.put("item")
     with lock, Pool(0, name="p", client=make_client(namespace=f"{namespace}/pools")) as pool:
