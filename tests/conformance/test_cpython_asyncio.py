@@ -18,7 +18,7 @@ test_queues: Any = pytest.importorskip("test.test_asyncio.test_queues", reason=R
 utils: Any = pytest.importorskip("test.test_asyncio.utils", reason=REASON)
 
 from helpers.asyncio_shim import be_patient, patient  # noqa: E402
-from helpers.cpython import Build, Case, cases, run, warm_up  # noqa: E402
+from helpers.cpython import Build, Case, cases, run  # noqa: E402
 
 FAMILIES = {
     name: found
@@ -103,7 +103,7 @@ def test_harness_passes_on_the_standard_library(case: Case) -> None:
 @pytest.fixture
 def face(client: Any, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """``distsync.asyncio`` in the place of asyncio, with its session and threads there before CPython counts them."""
-    warm_up()
+    client.start()  # CPython counts threads
     made = patient(distsync.asyncio, client)
     for module in (test_locks, test_queues):
         monkeypatch.setattr(module, "asyncio", made)

@@ -14,7 +14,7 @@ import distsync.threading
 
 lock_tests = pytest.importorskip("test.lock_tests", reason="this Python comes without its test package")
 
-from helpers.cpython import Build, Case, cases, run, warm_up  # noqa: E402
+from helpers.cpython import Build, Case, cases, run  # noqa: E402
 from helpers.timing import UNIT  # noqa: E402
 
 FAMILIES = {
@@ -71,7 +71,7 @@ def test_harness_passes_on_the_standard_library(case: Case) -> None:
 
 @pytest.fixture
 def face(client: Any) -> ModuleType:
-    warm_up()
+    client.start()  # CPython counts threads
     return distsync.threading
 
 

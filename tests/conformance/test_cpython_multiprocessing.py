@@ -9,7 +9,6 @@ import pytest
 
 pytest.importorskip("test._test_multiprocessing", reason="this Python comes without its test package")
 
-from helpers.cpython import warm_up
 from helpers.cpython_processes import METHODS, cases, run, started_by
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
@@ -29,7 +28,7 @@ def test_harness_passes_on_the_standard_library(family: str, method: str) -> Non
 @pytest.fixture(params=METHODS)
 def start_method(request: pytest.FixtureRequest, client: Any) -> Iterator[str]:
     """The default start method."""
-    warm_up()
+    client.start()  # CPython counts threads
     with started_by(request.param):
         yield request.param
 

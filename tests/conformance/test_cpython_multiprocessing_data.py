@@ -9,7 +9,6 @@ import pytest
 
 pytest.importorskip("test._test_multiprocessing", reason="this Python comes without its test package")
 
-from helpers.cpython import warm_up
 from helpers.cpython_processes import COMPLETE, DATA, MANAGED, METHODS, cases, run, started_by
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
@@ -31,7 +30,7 @@ def test_harness_passes_on_the_standard_library(family: str, method: str) -> Non
 
 @pytest.fixture
 def connected(client: Any) -> None:
-    warm_up()
+    client.start()  # CPython counts threads
 
 
 @pytest.fixture(params=METHODS)

@@ -8,7 +8,6 @@ import pytest
 
 pytest.importorskip("test._test_multiprocessing", reason="this Python comes without its test package")
 
-from helpers.cpython import warm_up
 from helpers.cpython_processes import METHODS, POOLS, is_chosen, run_all, started_by
 
 pytestmark = [
@@ -32,6 +31,6 @@ def test_distsync_passes_what_the_standard_library_passes(
 ) -> None:
     if not is_chosen(method, server_kind, family):
         pytest.skip("DISTSYNC_TEST_START_METHODS=all runs each start method on each server")
-    warm_up()
+    client.start()  # CPython counts threads
     with started_by(method):
         run_all("Distsync", family)

@@ -15,8 +15,6 @@ from typing import Any, NamedTuple
 import pytest
 from test import support
 
-import distsync.threading
-
 Build = Callable[[ModuleType], type[unittest.TestCase]]
 """Makes the class that tests what is in a module."""
 
@@ -38,13 +36,6 @@ def cases(families: Mapping[str, Build], stdlib: ModuleType) -> Iterable[Any]:
         for method in unittest.defaultTestLoader.getTestCaseNames(build(stdlib)):
             case = Case(family, method, build)
             yield pytest.param(case, id=str(case))
-
-
-def warm_up() -> None:
-    """The default client's session and threads are there, before CPython counts threads. Nothing is held across a test:
-    a machine without time for it would lose it."""
-    with distsync.threading.Lock(linger=0):
-        pass
 
 
 def run(case: Case, module: ModuleType, expected_failures: Mapping[str, str] | None = None) -> None:
