@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from distsync._client.contender_info import describe
 from distsync._objects.base import SharedObject, current_owner, exit_context, type_name
 from distsync._objects.ownership import repr_state
-from distsync._objects.validation import validate_int, validate_timeout
+from distsync._objects.validation import validate_callback, validate_int, validate_timeout
 from distsync._protocols.barriers.cyclic import BarrierCore
 from distsync._protocols.barriers.double import DoubleBarrierCore
 from distsync._signal_handlers import interruptible_at_entry, is_interrupt
@@ -39,7 +39,8 @@ class Barrier(SharedObject):
 
     Raises:
         ValueError: ``parties`` is less than 1.
-        TypeError: Both a name and a path are given.
+        TypeError: ``parties`` is not an integer, ``action`` is not callable, or both a name and a
+            path are given.
         ConfigurationError: ``acl`` is not valid.
 
     Note:
@@ -79,11 +80,10 @@ class Barrier(SharedObject):
         path: str | None = None,
         acl: Sequence[Any] | None = None,
     ) -> None:
-        if parties < 1:
-            raise ValueError("parties must be >= 1")
-        self._parties = parties
-        self._action = action
+        self._parties = validate_int("parties", parties, least=1, or_name=True)
+        self._action = validate_callback("action", action)
         self._timeout = timeout
+        validate_timeout(timeout)
         super().__init__(name, client, path, acl)
 
     def _arguments(self) -> tuple[Any, ...]:
@@ -225,7 +225,7 @@ class DoubleBarrier(SharedObject):
         path: str | None = None,
         acl: Sequence[Any] | None = None,
     ) -> None:
-        self._parties = validate_int("parties", parties, least=1)
+        self._parties = validate_int("parties", parties, least=1, or_name=True)
         super().__init__(name, client, path, acl)
 
     def _arguments(self) -> tuple[Any, ...]:

@@ -37,6 +37,7 @@ class Condition(LockDelegate, SharedObject):
 
     Raises:
         TypeError: Both a name and a path are given.
+        AttributeError: ``lock`` is no lock.
         ConfigurationError: ``acl`` is not valid.
 
     Note:
@@ -74,6 +75,9 @@ class Condition(LockDelegate, SharedObject):
         path: str | None = None,
         acl: Sequence[Any] | None = None,
     ) -> None:
+        if lock is not None and not hasattr(lock, "acquire"):
+            hint = f"; pass a name as name={lock!r}" if isinstance(lock, str) else ""
+            raise AttributeError(f"lock={lock!r} has no acquire(){hint}")
         super().__init__(name, client, path, acl)
         self._explicit_lock = lock
 

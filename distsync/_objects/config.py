@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from distsync._client import json_data
 from distsync._objects.base import SharedObject
 from distsync._objects.observable import PredicateWaitable
+from distsync._objects.validation import validate_callback
 from distsync._protocols.state.config import ConfigCore, ConfigSnapshot
 from distsync._protocols.state.watch_cache import Listener, WatchCache
 from distsync.errors import CorruptNodeError
@@ -365,7 +366,7 @@ class Config(PredicateWaitable, SharedObject, MutableMapping[str, Any]):
 
     @on_change.setter
     def on_change(self, callback: OnChange | None) -> None:
-        self._on_change = callback
+        self._on_change = validate_callback("on_change", callback)
         if callback is not None and self._listener is None:
             self._listener = self._add_listener(self._notify_change)
         elif callback is None and self._listener is not None:

@@ -66,7 +66,7 @@ class CountDownLatch(SharedObject):
         path: str | None = None,
         acl: Sequence[Any] | None = None,
     ) -> None:
-        self._count = validate_int("count", count, least=0)
+        self._count = validate_int("count", count, least=0, or_name=True)
         super().__init__(name, client, path, acl)
 
     def _arguments(self) -> tuple[Any, ...]:

@@ -69,7 +69,7 @@ class Counter(SharedObject):
         path: str | None = None,
         acl: Sequence[Any] | None = None,
     ) -> None:
-        self._initial = validate_int("initial", initial)
+        self._initial = validate_int("initial", initial, or_name=True)
         super().__init__(name, client, path, acl)
 
     def _arguments(self) -> tuple[Any, ...]:

@@ -13,6 +13,7 @@ from distsync._client.json_data import encode, fields, with_data
 from distsync._objects.base import FencingToken, current_owner
 from distsync._objects.locks import Lock
 from distsync._objects.observable import PredicateWaitable
+from distsync._objects.validation import validate_callback
 from distsync._pickle import public_in
 from distsync._protocols import wait_queue
 from distsync._protocols.locks.lock import Grant
@@ -121,7 +122,7 @@ class Election(PredicateWaitable, Lock):
         super().__init__(name=name, client=client, path=path, acl=acl, on_lost=on_deposed, layout=layout)
         encode(data, "the data of a candidate")
         self._data = data
-        self.on_elected = on_elected
+        self.on_elected = validate_callback("on_elected", on_elected)
 
     def _arguments(self) -> tuple[Any, ...]:
         return (self._data,)

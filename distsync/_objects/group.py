@@ -11,6 +11,7 @@ from distsync._client.contender_info import Contender, describe
 from distsync._client.json_data import encode, fields, with_data
 from distsync._objects.base import SharedObject
 from distsync._objects.observable import PredicateWaitable, call_logged
+from distsync._objects.validation import validate_callback
 from distsync._pickle import public_in
 from distsync._protocols.state.group import KAZOO, GroupCore, Members
 from distsync._protocols.state.watch_cache import Listener, WatchCache
@@ -114,7 +115,8 @@ class Group(PredicateWaitable, SharedObject):
         self._layout = layout
         self._callbacks: dict[str, OnMember | None] = {"join": None, "leave": None}
         self._listener: Listener | None = None
-        self.on_join, self.on_leave = on_join, on_leave
+        self.on_join = validate_callback("on_join", on_join)
+        self.on_leave = validate_callback("on_leave", on_leave)
 
     @property
     def _core(self) -> GroupCore:

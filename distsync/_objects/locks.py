@@ -296,7 +296,7 @@ class Lock(LockBase):
             None uses the client's setting.
 
     Raises:
-        TypeError: Both a name and a path are given.
+        TypeError: A callback is not callable, or both a name and a path are given.
         ConfigurationError: ``acl``, ``layout`` or ``linger`` is not valid.
 
     Note:
@@ -444,7 +444,7 @@ class RLock(LockBase):
             None uses the client's setting.
 
     Raises:
-        TypeError: Both a name and a path are given.
+        TypeError: A callback is not callable, or both a name and a path are given.
         ConfigurationError: ``acl``, ``layout`` or ``linger`` is not valid.
 
     Note:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from distsync._client.contender_info import Contender
 from distsync._objects.base import FencingToken, SharedObject, parse_contenders
 from distsync._objects.fenced_transaction import GuardedTransaction
+from distsync._objects.validation import validate_callback
 from distsync._protocols import wait_queue
 from distsync._protocols.locks.grant import Grant, Subscriber
 from distsync._protocols.steps import ZNODE_DELETED
@@ -93,7 +94,7 @@ class Ownable(SharedObject):
         self._init_loss_callback(on_lost)
 
     def _init_loss_callback(self, on_lost: Callable[[LockLostError], Any] | None) -> None:
-        self._on_lost = on_lost
+        self._on_lost = validate_callback("on_lost", on_lost)
         #: Whether a callback was given. If not, an acquire does not subscribe the object.
         self._has_callbacks = on_lost is not None
 
@@ -116,7 +117,7 @@ class Ownable(SharedObject):
 
     @on_lost.setter
     def on_lost(self, callback: Callable[[LockLostError], Any] | None) -> None:
-        self._on_lost = callback
+        self._on_lost = validate_callback("on_lost", callback)
         self._callback_was_set(callback)
 
     def _callback_was_set(self, callback: Callable[..., Any] | None) -> None:

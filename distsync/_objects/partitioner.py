@@ -13,7 +13,7 @@ from distsync._client.contender_info import describe
 from distsync._client.naming.paths import decode_name, encode_name
 from distsync._objects.base import FencingToken, SharedObject
 from distsync._objects.observable import call_logged
-from distsync._objects.validation import validate_timeout
+from distsync._objects.validation import validate_callback, validate_timeout
 from distsync._protocols.locks.lock import Grant
 from distsync._protocols.state.partitioner import Callbacks, PartitionerCore
 from distsync._signal_handlers import interruptible_at_entry, is_interrupt
@@ -100,8 +100,8 @@ class Partitioner(SharedObject):
     ) -> None:
         super().__init__(name, client, path, acl)
         self._shares = _checked(shares)
-        self.on_acquire = on_acquire
-        self.on_release = on_release
+        self.on_acquire = validate_callback("on_acquire", on_acquire)
+        self.on_release = validate_callback("on_release", on_release)
 
     def _arguments(self) -> tuple[Any, ...]:
         return (tuple(sorted(self._shares)),)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from distsync._client.contender_info import describe
 from distsync._objects.base import SharedObject
-from distsync._objects.validation import validate_timeout
+from distsync._objects.validation import validate_maxsize, validate_timeout
 from distsync._protocols.queues.bulk import Progress, get_many, put_many
 from distsync._protocols.queues.fifo import QueueCore
 from distsync._protocols.queues.ordered import OrderedCore, PriorityCore, key_of
@@ -79,7 +79,7 @@ class Queue(_QueueBase[Item]):
         acl: kazoo ACLs for the znodes that this object creates; None uses the client's.
 
     Raises:
-        TypeError: Both a name and a path are given.
+        TypeError: ``maxsize`` is not a number, or both a name and a path are given.
         ConfigurationError: ``acl`` is not valid.
 
     Note:
@@ -114,7 +114,7 @@ class Queue(_QueueBase[Item]):
         acl: Sequence[Any] | None = None,
     ) -> None:
         #: The bound of this object's puts and gets. A change applies to subsequent calls.
-        self.maxsize = maxsize
+        self.maxsize = validate_maxsize(maxsize)
         self._call = _Call()
         super().__init__(name, client, path, acl)
 
@@ -431,7 +431,7 @@ class LifoQueue(Queue[Item]):
         acl: kazoo ACLs for the znodes that this object creates; None uses the client's.
 
     Raises:
-        TypeError: Both a name and a path are given.
+        TypeError: ``maxsize`` is not a number, or both a name and a path are given.
         ConfigurationError: ``acl`` is not valid.
 
     Note:
@@ -473,7 +473,7 @@ class PriorityQueue(Queue[Item]):
         acl: kazoo ACLs for the znodes that this object creates; None uses the client's.
 
     Raises:
-        TypeError: Both a name and a path are given.
+        TypeError: ``maxsize`` is not a number, or both a name and a path are given.
         ConfigurationError: ``acl`` is not valid.
 
     Note:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any
 
 from distsync._objects.ownership import Ownable
-from distsync._objects.validation import TIMEOUT_MAX, validate_positive, validate_timeout
+from distsync._objects.validation import TIMEOUT_MAX, validate_callback, validate_positive, validate_timeout
 from distsync._protocols import wait_queue
 from distsync._protocols.locks import revocation
 from distsync._protocols.locks.lock import Grant
@@ -88,7 +88,7 @@ class Revocable(Ownable):
         self._init_revocation(on_revoke)
 
     def _init_revocation(self, on_revoke: Callable[[Any], Any] | None) -> None:
-        self._on_revoke = on_revoke
+        self._on_revoke = validate_callback("on_revoke", on_revoke)
         self._has_callbacks = self._has_callbacks or on_revoke is not None
 
     @property
@@ -105,7 +105,7 @@ class Revocable(Ownable):
 
     @on_revoke.setter
     def on_revoke(self, callback: Callable[[Any], Any] | None) -> None:
-        self._on_revoke = callback
+        self._on_revoke = validate_callback("on_revoke", callback)
         self._callback_was_set(callback)
 
     @property

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from distsync._client.contender_info import Contender, describe
 from distsync._objects.base import current_owner, exit_context, parse_contenders
 from distsync._objects.ownership import Ownable, repr_state
-from distsync._objects.validation import validate_layout, validate_timeout
+from distsync._objects.validation import validate_int, validate_layout, validate_timeout
 from distsync._protocols.locks.grant import Grant, TemporaryOwner, of_owner
 from distsync._protocols.semaphores.consumable import SignalCore
 from distsync._protocols.semaphores.foreign_layouts import CuratorSemaphoreCore, KazooSemaphoreCore, PoolSemaphoreCore
@@ -96,7 +96,8 @@ class Semaphore(Ownable):
 
     Raises:
         ValueError: ``value`` is negative.
-        TypeError: Both a name and a path are given.
+        TypeError: ``value`` is not an integer, ``on_lost`` is not callable, or both a name and a
+            path are given.
         ConfigurationError: ``acl`` or ``layout`` is not valid, or ``value`` is 0 with a layout
             other than ``"distsync"``.
 
@@ -133,8 +134,9 @@ class Semaphore(Ownable):
         on_lost: Callable[[LockLostError], Any] | None = None,
         layout: str = "distsync",
     ) -> None:
+        value = validate_int("value", value, or_name=True)
         if value < 0:
-            raise ValueError("semaphore initial value must be >= 0")
+            raise ValueError(f"semaphore initial value must be >= 0, not {value}")
         self._initial = value
         self._layout = validate_layout(layout, ("distsync", *POOLS))
         if value == 0 and self._layout in POOLS:
@@ -313,12 +315,12 @@ class Semaphore(Ownable):
             Source: ``threading.Semaphore``.
         """
         try:
-            if n < 1:
+            if validate_int("n", n) < 1:
                 raise ValueError("n must be one or more")
             started = [False]
             self._release(n, started)
         except BaseException as error:
-            if n >= 1 and (not isinstance(error, DistsyncError) or is_from_handler(error)):
+            if hasattr(n, "__index__") and n >= 1 and (not isinstance(error, DistsyncError) or is_from_handler(error)):
                 self._release_anyway(n, locals().get("started", [False]))
             raise
 
@@ -417,7 +419,8 @@ class BoundedSemaphore(Semaphore):
 
     Raises:
         ValueError: ``value`` is negative.
-        TypeError: Both a name and a path are given.
+        TypeError: ``value`` is not an integer, ``on_lost`` is not callable, or both a name and a
+            path are given.
         ConfigurationError: ``acl`` or ``layout`` is not valid, or ``value`` is 0 with a layout
             other than ``"distsync"``.
 

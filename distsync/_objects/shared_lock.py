@@ -115,7 +115,7 @@ class SharedWriter(_LockView, RLock):
             uses the client's setting.
 
     Raises:
-        TypeError: Both a name and a path are given.
+        TypeError: A callback is not callable, or both a name and a path are given.
         ConfigurationError: ``acl``, ``layout`` or ``linger`` is not valid.
 
     Note:
@@ -442,7 +442,7 @@ class SharedLock:
             uses the client's setting.
 
     Raises:
-        TypeError: Both a name and a path are given.
+        TypeError: A callback is not callable, or both a name and a path are given.
         ConfigurationError: ``acl``, ``layout`` or ``linger`` is not valid.
 
     Note:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import operator
 import sys
 import threading
-from typing import Any, Literal
+from collections.abc import Callable
+from typing import Any, Literal, TypeVar
 
 from distsync._signal_handlers import raise_if_from_handler
 from distsync.errors import ConfigurationError
+
+Callback = TypeVar("Callback", bound=Callable[..., object] | None)
 
 TIMEOUT_MAX = threading.TIMEOUT_MAX
 
@@ -22,22 +26,42 @@ accepts, and None to wait forever.
 LAYOUTS = ("curator", "kazoo")
 
 
-def validate_int(label: str, number: Any, least: int | None = None) -> int:
-    """Return ``number`` as an int, or raise TypeError, or ValueError if it is below ``least``."""
+def validate_int(label: str, number: Any, least: int | None = None, or_name: bool = False) -> int:
+    """Return ``number`` as an int, or raise TypeError, or ValueError if it is below ``least``.
+
+    ``or_name`` tells that callers may have passed a name in its place.
+    """
     try:
-        whole = operator.index(number)
+        whole = int(operator.index(number))
     except TypeError as error:
         raise_if_from_handler(error)
-        raise TypeError(f"{label} must be a whole number, not {type(number).__name__}") from None
+        hint = f"; pass a name as name={number!r}" if or_name and isinstance(number, str) else ""
+        raise TypeError(f"{label} must be a whole number, not {number!r} ({type(number).__name__}){hint}") from None
     if least is not None and whole < least:
         raise ValueError(f"{label} must be >= {least}, not {whole}")
     return whole
 
 
+def validate_maxsize(number: Any) -> int:
+    """Return the bound of a queue as an int, or raise TypeError, or ValueError for NaN. Infinity is no bound."""
+    if not isinstance(number, float):
+        return validate_int("maxsize", number, or_name=True)
+    if math.isnan(number):
+        raise ValueError("maxsize must be a number, not NaN; 0 means unbounded")
+    return 0 if math.isinf(number) else math.ceil(number)
+
+
+def validate_callback(label: str, callback: Callback) -> Callback:
+    """Return ``callback``, or raise TypeError if it is neither callable nor None."""
+    if callback is not None and not callable(callback):
+        raise TypeError(f"{label} must be callable or None, not {callback!r} ({type(callback).__name__})")
+    return callback
+
+
 def validate_positive(label: str, number: Any, allow_zero: bool = False) -> float:
     """Return ``number`` as a float, or raise TypeError, or ValueError if it is not above zero."""
     if not isinstance(number, (int, float)):
-        raise TypeError(f"{label} must be a number, not {type(number).__name__}")
+        raise TypeError(f"{label} must be a number, not {number!r} ({type(number).__name__})")
     if not (0 < number <= sys.float_info.max or (allow_zero and number == 0)):
         least = ">= 0" if allow_zero else "above 0"
         raise ValueError(f"{label} must be a number {least}, and at most {sys.float_info.max:g}, not {number}")
@@ -82,7 +106,7 @@ def validate_timeout(timeout: Any, rule: TimeoutRule = "condition", blocking: bo
     else:
         seconds = _seconds(timeout)
     if seconds > TIMEOUT_MAX:
-        raise OverflowError("timeout value is too large")
+        raise OverflowError(f"timeout value is too large: {timeout} exceeds the maximum of {TIMEOUT_MAX:.0f} seconds")
     return seconds
 
 

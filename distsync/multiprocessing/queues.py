@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from distsync._client.lifecycle import fork_depth
 from distsync._objects.queues import Item, _QueueBase
+from distsync._objects.validation import validate_maxsize
 from distsync._protocols.queues.bulk import Progress, feed
 from distsync._protocols.queues.fifo import QueueCore
 from distsync.errors import ClientClosedError, PayloadPickleError
@@ -79,7 +80,7 @@ class Queue(_Base[Item]):
         path: Path of the queue's znode, instead of a name.
 
     Raises:
-        TypeError: Both a name and a path are given.
+        TypeError: ``maxsize`` is not a number, or both a name and a path are given.
 
     Note:
         `put` costs 1 request for each 100 items, sent in the background; with a bound, 3 requests
@@ -111,7 +112,7 @@ class Queue(_Base[Item]):
         client: Client | None = None,
         path: str | None = None,
     ) -> None:
-        self._maxsize = maxsize
+        self._maxsize = validate_maxsize(maxsize)
         self._feeders: dict[int, Feeder] = {}
         super().__init__(ctx, name, client, path)
 
@@ -373,7 +374,7 @@ class JoinableQueue(Queue[Item]):
         path: Path of the queue's znode, instead of a name.
 
     Raises:
-        TypeError: Both a name and a path are given.
+        TypeError: ``maxsize`` is not a number, or both a name and a path are given.
 
     Note:
         `put` costs 1 request, or 3 in 1 round trip with a bound. `get` costs 2 requests in 1 round

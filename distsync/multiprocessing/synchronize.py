@@ -87,7 +87,7 @@ class Lock(_locks.Lock):
         linger: Ignored, because this lock is never cached.
 
     Raises:
-        TypeError: Both a name and a path are given.
+        TypeError: A callback is not callable, or both a name and a path are given.
         ConfigurationError: ``acl``, ``layout`` or ``linger`` is not valid.
 
     Note:
@@ -212,7 +212,7 @@ class RLock(_locks.RLock):
             uses the client's setting.
 
     Raises:
-        TypeError: Both a name and a path are given.
+        TypeError: A callback is not callable, or both a name and a path are given.
         ConfigurationError: ``acl``, ``layout`` or ``linger`` is not valid.
 
     Note:
@@ -310,7 +310,8 @@ class Semaphore(semaphores.Semaphore):
 
     Raises:
         ValueError: ``value`` is negative.
-        TypeError: Both a name and a path are given.
+        TypeError: ``value`` is not an integer, ``on_lost`` is not callable, or both a name and a
+            path are given.
         ConfigurationError: ``acl`` or ``layout`` is not valid, or ``value`` is 0 with a layout
             other than ``"distsync"``.
 
@@ -426,7 +427,8 @@ class BoundedSemaphore(Semaphore):
 
     Raises:
         ValueError: ``value`` is negative.
-        TypeError: Both a name and a path are given.
+        TypeError: ``value`` is not an integer, ``on_lost`` is not callable, or both a name and a
+            path are given.
         ConfigurationError: ``acl`` or ``layout`` is not valid, or ``value`` is 0 with a layout
             other than ``"distsync"``.
 
@@ -465,6 +467,7 @@ class Condition(conditions.Condition):
 
     Raises:
         TypeError: Both a name and a path are given.
+        AttributeError: ``lock`` is no lock.
         ConfigurationError: ``acl`` is not valid.
 
     Note:
@@ -542,7 +545,8 @@ class Barrier(barriers.Barrier):
 
     Raises:
         ValueError: ``parties`` is less than 1.
-        TypeError: Both a name and a path are given.
+        TypeError: ``parties`` is not an integer, ``action`` is not callable, or both a name and a
+            path are given.
         ConfigurationError: ``acl`` is not valid.
 
     Note:

@@ -448,6 +448,12 @@ def test_folder_that_cannot_be_created_is_refused(home: Home) -> None:
         find_or_start()
 
 
+def test_folder_in_which_no_file_can_be_created_is_refused(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DISTSYNC_STATE_DIR", "/proc/self/fdinfo")
+    with pytest.raises(ConfigurationError, match="DISTSYNC_STATE_DIR='/proc/self/fdinfo'.*must be writable"):
+        home.start()
+
+
 @pytest.mark.slow
 def test_suspended_server_is_not_replaced_by_a_second_one(home: Home) -> None:
     first = home.start()

@@ -11,6 +11,7 @@ from distsync._client.contender_info import describe
 from distsync._objects import barriers
 from distsync._objects.aio.base import AsyncObject
 from distsync._objects.ownership import repr_state
+from distsync._objects.validation import validate_int
 
 if TYPE_CHECKING:
     from distsync._client.client import Client
@@ -34,7 +35,7 @@ class Barrier(AsyncObject):
 
     Raises:
         ValueError: ``parties`` is less than 1.
-        TypeError: Both a name and a path are given.
+        TypeError: ``parties`` is not an integer, or both a name and a path are given.
 
     Note:
         Costs 3 requests in 1 round trip and 1 watch before the wait. The last task to arrive costs
@@ -63,7 +64,7 @@ class Barrier(AsyncObject):
     def __init__(
         self, parties: int, *, name: str | None = None, client: Client | None = None, path: str | None = None
     ) -> None:
-        if parties < 1:
+        if validate_int("parties", parties, or_name=True) < 1:
             raise ValueError("parties must be > 0")
         self._init_sync(parties, name=name, client=client, path=path)
 

@@ -32,6 +32,7 @@ class Condition(AsyncObject):
 
     Raises:
         TypeError: Both a name and a path are given.
+        AttributeError: ``lock`` is no lock.
 
     Note:
         `wait` costs 6 requests, and those of the lock. `notify` costs 3 requests for any number of

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Coroutine
 from queue import Full
 from types import GenericAlias
@@ -48,7 +47,7 @@ class Queue(AsyncObject, Generic[Item]):
         path: Path of the queue's znode, instead of a name.
 
     Raises:
-        TypeError: Both a name and a path are given.
+        TypeError: ``maxsize`` is not a number, or both a name and a path are given.
 
     Note:
         `put` costs 1 request, or 3 in 1 round trip with a bound. `get` costs 2 in 1 round trip if
@@ -83,7 +82,7 @@ class Queue(AsyncObject, Generic[Item]):
         client: Client | None = None,
         path: str | None = None,
     ) -> None:
-        self._init_sync(math.ceil(maxsize), name=name, client=client, path=path)
+        self._init_sync(maxsize, name=name, client=client, path=path)
 
     @property
     def maxsize(self) -> int:
@@ -300,7 +299,7 @@ class LifoQueue(Queue[Item]):
         path: Path of the queue's znode, instead of a name.
 
     Raises:
-        TypeError: Both a name and a path are given.
+        TypeError: ``maxsize`` is not a number, or both a name and a path are given.
 
     Note:
         `put` costs 1 request, or 3 with a bound; `get` costs 3 if items are waiting.
@@ -340,7 +339,7 @@ class PriorityQueue(Queue[Item]):
         path: Path of the queue's znode, instead of a name.
 
     Raises:
-        TypeError: Both a name and a path are given.
+        TypeError: ``maxsize`` is not a number, or both a name and a path are given.
 
     Note:
         `put` costs 1 request, or 3 with a bound; `get` costs 3 if items are waiting.

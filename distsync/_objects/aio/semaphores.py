@@ -9,6 +9,7 @@ from distsync._client.contender_info import describe
 from distsync._objects import semaphores
 from distsync._objects.aio.base import AsyncOwnable, mine, raise_or_note
 from distsync._objects.ownership import repr_state
+from distsync._objects.validation import validate_int
 from distsync._protocols.locks.grant import of_owner
 from distsync._protocols.semaphores.leases import SemaphoreCore
 from distsync.errors import LockLostError, NotHeldError
@@ -39,7 +40,7 @@ class Semaphore(AsyncOwnable):
 
     Raises:
         ValueError: ``value`` is negative.
-        TypeError: Both a name and a path are given.
+        TypeError: ``value`` is not an integer, or both a name and a path are given.
 
     Note:
         Acquiring and releasing a free permit costs 4 requests.
@@ -69,7 +70,7 @@ class Semaphore(AsyncOwnable):
         client: Client | None = None,
         path: str | None = None,
     ) -> None:
-        if value < 0:
+        if validate_int("value", value, or_name=True) < 0:
             raise ValueError(
                 f"{'BoundedS' if self._kind is semaphores.BoundedSemaphore else 'S'}emaphore initial value must be >= 0"
             )
@@ -174,7 +175,7 @@ class BoundedSemaphore(Semaphore):
 
     Raises:
         ValueError: ``value`` is negative.
-        TypeError: Both a name and a path are given.
+        TypeError: ``value`` is not an integer, or both a name and a path are given.
 
     Note:
         Costs, losses, fairness and znodes are those of Semaphore.

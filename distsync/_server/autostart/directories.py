@@ -62,5 +62,7 @@ def _private(setting: str, name: str, create: bool) -> Path:
     except OSError as error:
         raise ConfigurationError(setting, str(folder), f"cannot create the folder: {error}") from error
     if found.st_uid != os.getuid() or stat.S_IMODE(found.st_mode) & 0o022:
-        raise ConfigurationError(setting, str(folder), "it must belong to this user, and no other may write to it")
+        raise ConfigurationError(
+            setting, str(folder), "it must belong to this user, and no other may write to it (mode 700)"
+        )
     return folder

@@ -28,13 +28,14 @@ import filelock
 import distsync.errors
 from distsync._server.autostart.address_file import (
     ADDRESS,
+    PROBE_S,
     ServerAddress,
     is_alive,
     make_secret,
     monotonic,
     read_address,
 )
-from distsync._server.autostart.directories import runtime_folder, state_folder
+from distsync._server.autostart.directories import STATE, runtime_folder, state_folder
 from distsync._server.file_lock import LockedByAnotherError, locked, open_private
 from distsync.errors import ConfigurationError, ServerStartError
 
@@ -57,11 +58,14 @@ def identity() -> str:
     return f"{os.getuid()}@{socket.gethostname()}:{state_folder(create=False)}"
 
 
-def find(create_folders: bool = True) -> ServerAddress | None:
-    """Return the running server of this user, which has proved its identity; None if there is none."""
+def find(create_folders: bool = True, timeout: float = PROBE_S) -> ServerAddress | None:
+    """Return the running server of this user, which has proved its identity; None if there is none.
+
+    ``timeout`` is the maximum wait for the proof, in seconds.
+    """
     files = (runtime_folder(create_folders) / ADDRESS, state_folder(create_folders) / "data" / ADDRESS)
     written = dict.fromkeys(address for address in map(read_address, files) if address and address.secret)
-    return next(filter(is_alive, written), None)
+    return next((address for address in written if is_alive(address, timeout)), None)
 
 
 def find_or_start(timeout: float = START_S) -> ServerAddress:
@@ -85,8 +89,12 @@ def _start_once(deadline: float) -> ServerAddress:
     try:
         with locked(state / "start.lock", max(0.0, deadline - monotonic())):
             return find() or _start(state, deadline)
+    except ServerStartError:
+        raise
     except LockedByAnotherError:
         raise ServerStartError("timed out while another process was starting it", state / "server.log") from None
+    except OSError as error:
+        raise ConfigurationError(STATE, str(state), f"the folder must be writable: {error}") from error
 
 
 def _start(state: Path, deadline: float) -> ServerAddress:
@@ -98,9 +106,9 @@ def _start(state: Path, deadline: float) -> ServerAddress:
         reason = str(error)
     except subprocess.TimeoutExpired:
         reason = "timed out"
-    address = None if reason else find()
+    address = None if reason else find(timeout=max(PROBE_S, deadline - monotonic()))
     if address is None:
-        raise ServerStartError(reason or "it did not prove its identity", log)
+        raise ServerStartError(reason or "it ended again, or did not prove its identity", log)
     return address
 
 
