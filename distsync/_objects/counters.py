@@ -15,7 +15,7 @@ from distsync._protocols.state.versioned_value import ValueCore
 
 if TYPE_CHECKING:
     from distsync._client.client import Client
-    from distsync._protocols.steps import Node
+    from distsync._protocols.steps import Node, SessionInfo
 
 Item = TypeVar("Item")
 
@@ -349,10 +349,10 @@ class Value(SharedObject, Generic[Item]):
             was faster.
         """
         while True:
-            current = self.read(sync=True)
+            current, session = self._read_for_update(sync=True)
             if current.value != expected:
                 return False
-            if self.set(value, version=current.version):
+            if self._replace(current.version, value, session):
                 return True
 
     def update(self, function: Callable[[Item], Item]) -> Item:
@@ -377,10 +377,19 @@ class Value(SharedObject, Generic[Item]):
             If ``function`` raises an error, this raises it too, and nothing is changed.
         """
         while True:
-            current = self.read()
+            current, session = self._read_for_update(sync=False)
             value = function(current.value)
-            if self.set(value, version=current.version):
+            if self._replace(current.version, value, session):
                 return value
+
+    def _read_for_update(self, *, sync: bool) -> tuple[Versioned, SessionInfo]:
+        """Return the value, its version, and the connection over which they were read."""
+        node, session = self._read(self._core.read_for_update(sync=sync))
+        return self._decoded(node), session
+
+    def _replace(self, version: int, value: Item, session: SessionInfo) -> bool:
+        """Set the value if it has this version and the connection was not lost."""
+        return self._run(self._core.replace(version, self._encoded(value), session)) is not None
 
     def wait_for_change(self, timeout: float | None = None, *, version: int | None = None) -> Versioned | None:
         """Wait until the value is changed.

@@ -38,7 +38,8 @@ class IdGenerator(SharedObject):
         ConfigurationError: ``acl`` is not valid.
 
     Note:
-        An id costs no request, except for the first one of each block, which costs 1.
+        An id costs no request, except for the first one of each block, which costs 1, and for the
+        first one after a lost connection, which costs 1 or 2.
 
         Znodes: ``<namespace>/ids/<name>``, whose data is block and start; ``.../<era>``, whose
         version counts the blocks.
@@ -92,8 +93,8 @@ class IdGenerator(SharedObject):
 
         Raises:
             MismatchError: Other processes use this name with another block or start.
-            CorruptNodeError: The generator's znode was deleted while it was in use, and ids would
-                repeat.
+            CorruptNodeError: The generator's znode was deleted, or restored from a backup, while it
+                was in use, and ids would repeat.
 
         Note:
             Costs no request if ids of this process's block are left, otherwise 1.
@@ -116,8 +117,8 @@ class IdGenerator(SharedObject):
             TypeError: ``count`` is not an integer.
             ValueError: ``count`` is negative.
             MismatchError: Other processes use this name with another block or start.
-            CorruptNodeError: The generator's znode was deleted while it was in use, and ids would
-                repeat.
+            CorruptNodeError: The generator's znode was deleted, or restored from a backup, while it
+                was in use, and ids would repeat.
 
         Note:
             Costs 1 request for each block that is begun.

@@ -40,6 +40,7 @@ from distsync._protocols.steps import (
     Protocol,
     Request,
     SessionAlive,
+    SessionInfo,
     SetData,
     Sync,
 )
@@ -100,6 +101,7 @@ class Receipts:
         reads: tuple[Request[Any], ...] = (),
         on_unknown_outcome: Callable[[bool | None], Protocol[None]] | None = None,
         still_needed: StillNeeded = always,
+        session: SessionInfo | None = None,
     ) -> CommitOutcome:
         """Execute all of ``operations``, or none.
 
@@ -110,13 +112,16 @@ class Receipts:
                 ended by the deadline, as soon as the receipt was read. Its argument is whether the
                 transaction was executed; None if that is unknown because the receipt was deleted.
             still_needed: Asked each time before the transaction is sent.
+            session: The connection over which the versions in ``operations`` were read; None repeats
+                the transaction over any connection.
 
         Returns:
             The results, and the replies to ``reads``.
 
         Raises:
             ZnodeError: An operation failed, so that none was executed.
-            Abandoned: The transaction is no longer needed, and was not executed.
+            Abandoned: The transaction is no longer needed, or ``session`` was lost, and it was not
+                executed.
             DeadlineError: The transaction was not executed.
             OutcomeUnknownError: The deadline passed before the reply, or the receipt was deleted.
         """
@@ -124,7 +129,7 @@ class Receipts:
         in_flight = in_doubt = False
         try:
             nonce = (await Guid()).encode()
-            receipt = await self._receipt()
+            receipt = await self._receipt(session)
             while True:
                 if not still_needed():
                     self.free.append(receipt)
@@ -147,10 +152,14 @@ class Receipts:
                         self.free.append(receipt)
                         return CommitOutcome(None, tuple(rest), session_id)
                     in_doubt = False
-                    if (await Connected()).session_id != receipt.session_id:
-                        receipt = await self._receipt()
+                    present = await Connected()
+                    if session not in (None, present):
+                        self.free.append(receipt)
+                        raise Abandoned
+                    if present.session_id != receipt.session_id:
+                        receipt = await self._receipt(session)
                 elif isinstance(reply, NoNodeError) and getattr(reply, "index", -1) >= len(operations):
-                    receipt = await self._receipt()
+                    receipt = await self._receipt(session)
                 elif isinstance(reply, DeadlineError):
                     raise reply
                 else:
@@ -218,11 +227,21 @@ class Receipts:
         self.chains = [chain for chain in self.chains if chain[0].session_id == session_id and chain[1] < 2**30]
         return self.chains.pop() if self.chains else (await self._create_receipt(), 0)
 
-    async def _receipt(self) -> Receipt:
-        """Return an unused receipt of the current session."""
+    async def _receipt(self, required: SessionInfo | None = None) -> Receipt:
+        """Return an unused receipt of the current session. Raise Abandoned if the connection is not
+        the required one.
+        """
         session = await Connected()
+        if required not in (None, session):
+            raise Abandoned
         self.free = [receipt for receipt in self.free if receipt.session_id == session.session_id]
-        return self.free.pop() if self.free else await self._create_receipt()
+        if self.free:
+            return self.free.pop()
+        receipt = await self._create_receipt()
+        if required is not None and required != await Connected():
+            self.free.append(receipt)
+            raise Abandoned
+        return receipt
 
     async def _create_receipt(self) -> Receipt:
         while True:

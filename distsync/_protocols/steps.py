@@ -44,10 +44,14 @@ class Listing(NamedTuple):
 
 
 class SessionInfo(NamedTuple):
-    """Result of Connected: the session's id and its negotiated timeout in ms."""
+    """Result of Connected: the session's id, its negotiated timeout in ms, and the number of the connection.
+
+    Each connection of a process has another number, also in the same session.
+    """
 
     session_id: int
     timeout_ms: int
+    connection: int = 0
 
 
 class WakeReason(enum.Enum):

@@ -244,7 +244,11 @@ def test_changes_of_the_members_znodes_let_no_member_in_or_out(
     for path in members(observer, barrier):
         observer.kazoo.set(path, b"touched")
     assert not any(peer._pipe.poll(UNIT) for peer in peers)
+    foreign = observer.kazoo.create(f"{barrier.path}/notes-", sequence=True)
+    assert not any(peer._pipe.poll(UNIT) for peer in peers)
+    assert barrier.n_waiting == 3
     barrier.enter()
+    observer.kazoo.delete(foreign)
     assert [peer.result() for peer in peers] == [True] * 3
     for peer in peers:
         peer.start(barrier.leave)

@@ -135,7 +135,7 @@ def test_lock_is_taken_from_a_process_that_does_not_notice(client: Client, make_
 
 
 def revoke_and_die_before_the_delete(revoker: Peer, lock: Lock) -> None:
-    """The lock's znode is marked as revoked, and nobody is left to delete it but its holder."""
+    """The lock's znode is marked as revoked, and only its holder is left to delete it."""
     revoker.start(remote.revoke_and_die_before_the_delete, lock)
     eventually(lambda: not is_running(revoker.pid))
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from distsync._protocols.barriers import cyclic, double
+from distsync._protocols.barriers import double, generation
 from distsync._protocols.pool import callers
 from distsync._protocols.semaphores import leases
 from distsync._protocols.state import condition, count_down_latch, election, token_bucket
@@ -38,7 +38,7 @@ def node_of(data: bytes) -> Node:
         condition.names_in,
         leases.parse_permits,
         lambda path, data: count_down_latch.record_in(path, node_of(data)),
-        lambda path, data: cyclic.generation_in(path, node_of(data)),
+        lambda path, data: generation.generation_in(path, node_of(data)),
         lambda path, data: token_bucket.bucket_in(path, node_of(data)),
         lambda path, data: double._fields(path, data),
         lambda path, data: callers._parse_caller(data),

@@ -73,6 +73,7 @@ class ZooKeeperSession:
         self._address: tuple[str, Sequence[tuple[str, str]]] = ("", ())
         self._session_id: int | None = None
         self._timeout_ms = 0
+        self._connections = 0
         self._unsent: list[ReplyFuture] = []
         self._attempted_at = 0.0
         self._requests: Counter[str] = Counter()
@@ -266,7 +267,8 @@ class ZooKeeperSession:
             if self.state is ConnectionState.CLOSED:
                 return
             self._session_id, self._timeout_ms = session_id, timeout_ms
-            self.info = SessionInfo(session_id, timeout_ms)
+            self._connections += 1
+            self.info = SessionInfo(session_id, timeout_ms, self._connections)
             self.was_connected, self.lost_since = True, None
             self.state = ConnectionState.CONNECTED
             unsent, self._unsent = self._unsent, []

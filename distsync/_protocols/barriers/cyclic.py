@@ -17,14 +17,8 @@ A cancelled task records that it has left, in the transaction that deletes its z
 parties that counted on it wait for another one.
 
 If a party's session ends without such a record, the waiters that had seen it break the barrier. So
-do those that had arrived earlier, even if none has seen it: the transaction that creates a party's
-znode also counts it, so a waiter knows how many have arrived since, and compares that with the
-znodes. It reads the count only if the Stat of the barrier shows that a child was created and deleted
-unseen. Children that another program created are not in the count. A full group opens without the
-missing party.
-
-Older programs do not count their parties, and do not write ``left_all``. Without it, nothing is
-concluded from the count until a reset, or until nobody is left waiting.
+do those that had arrived earlier, even if none has seen it: the arrivals are counted (arrivals.py). A
+full group opens without the missing party.
 
 A party that gives up without a connection breaks the barrier, and leaves, when it is connected
 again. The next call in its process waits for that. Until then its znode counts, as long as its
@@ -43,17 +37,17 @@ Znodes:
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
 from typing import Any
 
+from distsync._protocols.barriers.arrivals import ArrivalCount
+from distsync._protocols.barriers.generation import RESET, BarrierGeneration, BarrierSnapshot, generation_in
 from distsync._protocols.receipts import Receipts, raise_deadline
 from distsync._protocols.retries import (
-    DECODE_ERRORS,
     INTERRUPTED,
     DeferredWork,
     cancel_pending_create,
@@ -77,7 +71,6 @@ from distsync._protocols.steps import (
     Node,
     Pipeline,
     SetData,
-    Stat,
     Sync,
     Wait,
     WakeReason,
@@ -86,19 +79,16 @@ from distsync._protocols.steps import (
 from distsync._protocols.wait_queue import (
     HALF,
     LOCK,
-    ContenderNode,
     QueueEntry,
     creations,
     enqueue,
     in_order,
     read_consistent,
-    sequence_distance,
 )
-from distsync._signal_handlers import is_interrupt, raise_if_from_handler
+from distsync._signal_handlers import is_interrupt
 from distsync.errors import (
     BadVersionError,
     BrokenBarrierError,
-    CorruptNodeError,
     DeadlineError,
     DistsyncError,
     MismatchError,
@@ -107,119 +97,6 @@ from distsync.errors import (
     SessionLostError,
 )
 
-#: How many names of parties that passed, and that left, are recorded. At least two whole generations
-#: are, whatever their size.
-REMEMBERED = 32
-
-#: Suffix of the mark that a reset enqueues: contenders ahead of it no longer count.
-RESET = "-reset-"
-
-
-@dataclass(frozen=True)
-class BarrierGeneration:
-    """Data of a barrier's znode.
-
-    Attributes:
-        parties: How many parties pass at a time.
-        generation: Number of the current generation.
-        broken: Whether the barrier is broken.
-        after: Contenders with sequence numbers up to this do not count; None if all count.
-        passed: Names in each of the last generations that passed, the latest one last.
-        left: Names that were cancelled, in this generation or behind it.
-        left_all: Whether ``left`` is known to be complete.
-        version: Version of the znode.
-    """
-
-    parties: int
-    generation: int = 0
-    broken: bool = False
-    after: int | None = None
-    passed: tuple[tuple[str, ...], ...] = ()
-    left: tuple[str, ...] = ()
-    left_all: bool = True
-    version: int = 0
-
-    def data(self) -> bytes:
-        fields = {name: value for name, value in asdict(self).items() if name != "version"}
-        return json.dumps(fields).encode()
-
-    @property
-    def recorded_generations(self) -> int:
-        """How many generations that passed are recorded."""
-        return max(2, REMEMBERED // self.parties)
-
-    def next_generation(self, names: list[str], remaining: int) -> BarrierGeneration:
-        """Return the data after the contenders ``names`` have passed, and ``remaining`` still wait."""
-        passed = (*self.passed, tuple(names))[-self.recorded_generations :]
-        after = max((each.number for each in in_order(names)[-1:]), default=self.after)
-        record = replace(self, generation=self.generation + 1, after=after, passed=passed)
-        left = tuple(each.name for each in in_order(self.left) if record.includes(each))
-        return replace(record, left=left, left_all=self.left_all or not remaining)
-
-    def without_waiter(self, name: str) -> BarrierGeneration:
-        """Return the data after this contender was cancelled."""
-        left = (*self.left, name)[-max(2 * self.parties, REMEMBERED) :]
-        return replace(self, left=left, left_all=self.left_all and len(left) > len(self.left))
-
-    def left_after(self, number: int) -> int:
-        """Return how many contenders with a higher sequence number were cancelled."""
-        return sum(sequence_distance(each.number, number) > 0 for each in in_order(self.left))
-
-    def index_of(self, name: str) -> int | None:
-        """Return the index with which a contender passed, or None if that is not recorded."""
-        return next((names.index(name) for names in self.passed if name in names), None)
-
-    def with_reset_marks(self, names: Iterable[str]) -> tuple[BarrierGeneration, list[ContenderNode]]:
-        """Return the data, updated from any reset marks in the queue, and the parties.
-
-        Other programs may have created other names, with numbers of their own.
-        """
-        order = in_order(names)
-        marks = [each.number for each in order if RESET in each.name]
-        waiting = [each for each in order if LOCK in each.name]
-        after = (
-            marks[-1] if marks and (self.after is None or sequence_distance(marks[-1], self.after) > 0) else self.after
-        )
-        return replace(self, after=after), waiting
-
-    def includes(self, contender: ContenderNode) -> bool:
-        """Return whether a contender belongs to this generation or a later one, and so counts."""
-        return self.after is None or sequence_distance(contender.number, self.after) > 0
-
-
-def generation_in(path: str, node: Node) -> BarrierGeneration:
-    """Parse the data of a barrier's znode."""
-    try:
-        fields = json.loads(node.data)
-        after = None if fields["after"] is None else int(fields["after"])
-        parties, generation, broken = int(fields["parties"]), int(fields["generation"]), bool(fields["broken"])
-        passed = tuple(tuple(map(str, names)) for names in fields["passed"])
-        left = tuple(map(str, fields.get("left", ())))  # older versions do not write it, nor the next one
-        left_all = bool(fields.get("left_all", False))
-        return BarrierGeneration(parties, generation, broken, after, passed, left, left_all, node.stat.version)
-    except DECODE_ERRORS as error:
-        raise_if_from_handler(error)
-        raise CorruptNodeError(path, node.data) from None
-
-
-@dataclass(frozen=True)
-class BarrierSnapshot:
-    """State of the barrier, as read by a waiter.
-
-    Attributes:
-        names: Contenders that count, in queue order.
-        present: Whether our contender is enqueued.
-        record: The generation.
-        later: How many contenders are behind ours.
-        created_later: How many children were created after our contender.
-    """
-
-    names: list[str]
-    present: bool
-    record: BarrierGeneration
-    later: int = 0
-    created_later: int = 0
-
 
 @dataclass
 class Waiter:
@@ -227,10 +104,7 @@ class Waiter:
 
     Attributes:
         entry: Its contender.
-        number: Its sequence number.
-        arrivals: How many parties had ever arrived when it was created; None if unknown.
-        unseen: How many children, created after it, were neither seen nor have left, when the count
-            showed that no party was missing.
+        arrivals: What it knows of the count of arrivals.
         view: The state that it read last.
         seen: All contenders that were seen in its generation.
         refused: The generation that was broken when it was read, if any.
@@ -238,9 +112,7 @@ class Waiter:
     """
 
     entry: QueueEntry
-    number: int
-    arrivals: int | None
-    unseen: int = 0
+    arrivals: ArrivalCount
     view: BarrierSnapshot | None = None
     seen: set[str] = field(default_factory=set)
     refused: BarrierGeneration | None = None
@@ -255,18 +127,6 @@ class Waiter:
         if index is None:
             raise BrokenBarrierError
         return index
-
-    def unseen_in(self, view: BarrierSnapshot) -> int:
-        """Return how many of the children created after our contender were neither seen nor have left."""
-        return view.created_later - view.later - view.record.left_after(self.number)
-
-    def may_miss_a_party(self, view: BarrierSnapshot, parties: int) -> bool:
-        """Return whether the session of a party that arrived after ours may have ended unseen.
-
-        This does not matter if enough others wait.
-        """
-        counts = self.arrivals is not None and view.record.left_all and len(view.names) < parties
-        return counts and self.unseen_in(view) > self.unseen
 
     def update(self, view: BarrierSnapshot, parties: int) -> int | None:
         """Return how many contenders of this generation are ahead, or None if a party is missing.
@@ -371,10 +231,9 @@ class BarrierCore:
             if on_cancel_leave and guids:
                 await self._leave_before_end(guids[-1])
             raise
-        waiter = Waiter(entry, in_order([entry.name])[0].number, None if count is None else creations(count))
+        waiter = Waiter(entry, ArrivalCount(self.arrivals, entry, count))
         try:
-            if count is None:
-                waiter.arrivals = await self._arrivals_at(entry)
+            await waiter.arrivals.find()
             return await self._wait_for_release(waiter, tuple(replies), watch, action)
         except BaseException as error:
             gives_up = isinstance(error, (DeadlineError, SessionLostError, OutcomeUnknownError))
@@ -457,9 +316,7 @@ class BarrierCore:
             if not view.present:
                 return waiter.index_in(view.record)
             ahead = waiter.update(view, self.parties)
-            if ahead is None or (
-                waiter.may_miss_a_party(view, self.parties) and await self._misses_a_party(waiter, view)
-            ):
+            if ahead is None or await self._misses_a_party(waiter, view):
                 return await self._give_up(waiter)
             if ahead == self.parties - 1:
                 if await self._open(waiter, view, action):
@@ -468,25 +325,23 @@ class BarrierCore:
                 return await self._give_up(waiter)
             view = None
 
-    async def _arrivals_at(self, entry: QueueEntry) -> int | None:
-        """Return how many parties had arrived with ours, or None if others have arrived since."""
-        count = await read(Exists(self.arrivals))
-        return creations(count) if count is not None and count.mzxid == entry.token else None
-
     async def _misses_a_party(self, waiter: Waiter, view: BarrierSnapshot) -> bool:
-        """Return whether the count of arrivals includes a party that neither waits nor has left.
+        """Return whether a party arrived after ours that neither waits nor has left.
 
-        The count is read first, so that each counted party is listed afterwards unless it is missing.
+        This does not matter if enough others wait. The count is read first, so that each counted party
+        is listed afterwards unless it is missing.
         """
+        arrivals = waiter.arrivals
+        if len(view.names) >= self.parties or not arrivals.may_miss_a_party(view):
+            return False
         reads = (Exists(self.arrivals), Children(self.path), GetData(self.path))
         count, *replies = await read_consistent(waiter.entry, *reads)
         now = self._view(waiter.entry, tuple(replies))
         if now is None or not now.present or now.record != view.record:  # our watch fires, too
             return False
-        arrivals = creations(count) - (waiter.arrivals or 0) if isinstance(count, Stat) else 0
-        if arrivals > now.later + now.record.left_after(waiter.number):
+        if arrivals.misses_a_party(count, now):
             return len(now.names) < self.parties
-        waiter.unseen = waiter.unseen_in(view)
+        arrivals.accept(view)
         return False
 
     async def _wait(self, watch: Watch) -> WakeReason:

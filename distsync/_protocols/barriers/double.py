@@ -14,11 +14,14 @@ Znodes:
 ``<path>``                            container, data = ``{"parties": n, "inside": [names]}``
 ``<path>/_c_<guid>-lock-<sequence>``  ephemeral, one for each member
 ``<path>/ready``                      exists while members are inside
+
+kazoo and Curator name a member by a GUID; a name without a number is a member of such a library, too.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Coroutine
 from dataclasses import dataclass, replace
 from functools import partial
@@ -56,7 +59,15 @@ from distsync._protocols.steps import (
     WakeReason,
     Watch,
 )
-from distsync._protocols.wait_queue import LOCK, QueueEntry, enqueue, in_order, read_consistent, sequence_distance
+from distsync._protocols.wait_queue import (
+    LOCK,
+    QueueEntry,
+    enqueue,
+    in_order,
+    parse,
+    read_consistent,
+    sequence_distance,
+)
 from distsync._signal_handlers import is_interrupt, raise_if_from_handler
 from distsync.errors import (
     BadVersionError,
@@ -75,6 +86,9 @@ from distsync.errors import (
 
 #: Name of the znode that exists while members are inside. It is not a member.
 READY = "ready"
+
+#: A member of kazoo or Curator. It may end with ten digits.
+GUID = re.compile(r"[0-9a-f]{8}(-?)[0-9a-f]{4}\1[0-9a-f]{4}\1[0-9a-f]{4}\1[0-9a-f]{12}")
 
 Operation = SetData | Create | Delete | Check
 
@@ -113,7 +127,7 @@ class DoubleBarrierState:
 
     def first(self, parties: int) -> tuple[str, ...]:
         """Return the contenders that enter next, or none if there are too few."""
-        inside = [contender.name for contender in in_order(self.names)]
+        inside = [contender.name for contender in in_order(self.names) if LOCK in contender.name]
         strangers = [name for name in self.names if name not in inside]
         return tuple((strangers + inside)[:parties]) if len(self.names) >= parties else ()
 
@@ -166,6 +180,11 @@ class Inside:
     going: bool = False
 
 
+def is_member(name: str) -> bool:
+    """Return whether a child is a member, not one that a program created for other purposes."""
+    return name != READY and (LOCK in name or parse(name) is None or GUID.fullmatch(name) is not None)
+
+
 def meeting_in(path: str, listing: Listing | NoNodeError, node: Node | NoNodeError) -> DoubleBarrierState | None:
     """Parse the two replies. Return None if the state changed between them.
 
@@ -176,7 +195,7 @@ def meeting_in(path: str, listing: Listing | NoNodeError, node: Node | NoNodeErr
     if listing.stat.version != node.stat.version:
         return None
     parties, inside = _fields(path, node.data)
-    names = tuple(sorted(name for name in listing.names if name != READY))
+    names = tuple(sorted(name for name in listing.names if is_member(name)))
     ready = READY in listing.names
     if ready and not inside:
         inside = names  # other implementations of the recipe: all members are inside

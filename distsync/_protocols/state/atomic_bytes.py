@@ -2,7 +2,7 @@
 
 Source: ZooKeeper's conditional setData.
 
-What a process remembers of its last write in a session is a guess: the version decides. A function that makes no
+What a process remembers of its last write over a connection is a guess: the version decides. A function that makes no
 change, or raises, is called again with the data as the leader of the ensemble has them.
 
 Znodes:
@@ -101,7 +101,7 @@ class CellCore:
         self.known = Remembered()
         self.writes += 1
         try:
-            version = await self.value.replace(node.stat.version, data)
+            version = await self.value.replace(node.stat.version, data, session)
         finally:
             self.writes += 1
         if version is not None:

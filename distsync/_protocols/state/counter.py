@@ -2,8 +2,8 @@
 
 Source: ZooKeeper's conditional setData; recipes.txt, "Important Note About Error Handling".
 
-The threads of one process change the number one at a time. What the process remembers of it in a
-session is a guess: the version decides.
+The threads of one process change the number one at a time. What the process remembers of it over
+a connection is a guess: the version decides.
 
 Znodes:
   ``<path>``  data: the number in decimal digits, as in kazoo's Counter
@@ -97,7 +97,7 @@ class CounterCore:
 
     async def _replace(self, known: Known, number: int, session: SessionInfo) -> bool:
         self.known.set(None, session)
-        version = await self.value.replace(known.version, encoded(number))
+        version = await self.value.replace(known.version, encoded(number), session)
         if version is not None:
             self.known.set(Known(number, version), session)
         return version is not None

@@ -3,7 +3,9 @@
 Source: the version in a znode's Stat, which each setData increments and returns.
 
 A block whose number was lost is used by no process: its ids are skipped, as are the remaining ids
-of a process that exits. Because a version is a 32-bit number, there are eras: the next one begins
+of a process that exits. After a lost connection, the servers may have been restored from a backup,
+and another process may have taken the same block: the remaining ids are only used if no block was
+taken since. Because a version is a 32-bit number, there are eras: the next one begins
 before one is used up.
 
 Znodes:
@@ -17,7 +19,7 @@ import json
 
 from distsync._protocols.queues.blocking_get import LocalTurnQueue
 from distsync._protocols.retries import DECODE_ERRORS, INTERRUPTED, ensure, read_all
-from distsync._protocols.steps import Children, Connected, GetData, Listing, Node, SetData
+from distsync._protocols.steps import Children, Connected, GetData, Listing, Node, SessionInfo, SetData
 from distsync._signal_handlers import raise_if_from_handler
 from distsync.errors import CorruptNodeError, DeadlineError, MismatchError, NoNodeError
 
@@ -38,6 +40,9 @@ class IdsCore:
         self.era: int | None = None
         self.used = False
         self.next = self.end = 0
+        #: The connection over which the block was taken or proven, and the write that took it: its zxid and time.
+        self.connection: SessionInfo | None = None
+        self.written = (0, 0)
         self.last_block = -1
         self.turns = LocalTurnQueue()
 
@@ -50,6 +55,9 @@ class IdsCore:
         """Return ``count`` ids that are unique among all processes."""
         taken: list[int] = []
         while True:
+            session = await Connected()
+            if session != self.connection and self.next < self.end:
+                await self._prove_block(session)
             few = min(count - len(taken), self.end - self.next)
             taken += range(self.next, self.next + few)
             self.next += few
@@ -69,12 +77,22 @@ class IdsCore:
         finally:
             self.turns.pass_on()
 
+    async def _prove_block(self, session: SessionInfo) -> None:
+        """Skip the ids left after a lost connection, unless the znode still is as we wrote it."""
+        written = self.written
+        (node,) = await read_all(GetData(self._path(await self._present())))
+        if self.written == written:  # no other thread has taken a block since
+            self.connection = session
+            if not isinstance(node, Node) or (node.stat.mzxid, node.stat.mtime) != written:
+                self.next = self.end
+
     async def _take_block(self) -> int:
         """Take a block and return its number."""
         while True:
             era = await self._present()
+            session = await Connected()
             try:
-                version = (await SetData(self._path(era))).version
+                stat = await SetData(self._path(era))
             except INTERRUPTED:
                 await Connected()
                 continue
@@ -83,7 +101,7 @@ class IdsCore:
                     raise CorruptNodeError(self.path, "nothing") from None
                 self.era = None
                 continue
-            self.used = True
+            self.used, version = True, stat.version
             if not 0 < version < LAST:
                 await ensure(self._path(era + 1))
                 self.era = era + 1
@@ -91,7 +109,7 @@ class IdsCore:
                 number = era * ERA_SIZE + version - 1
                 if number <= self.last_block:  # the servers were restored from a backup, or wiped and used again
                     raise CorruptNodeError(self.path, f"block {number}, though block {self.last_block} was taken")
-                self.last_block = number
+                self.last_block, self.connection, self.written = number, session, (stat.mzxid, stat.mtime)
                 return number
 
     def _path(self, era: int) -> str:

@@ -174,8 +174,10 @@ class RateCore:
         Requests of a session are executed in order: the bucket read now shows whether the request
         was executed.
         """
+        session = await Connected()
         made = await self.look()
         if made.by == asked.by and made.granted:
+            self.known.set(made, session)
             await self._give_back(made)
 
     async def look(self) -> Bucket:
@@ -193,8 +195,10 @@ class RateCore:
 
     async def _give_back(self, reserved: Bucket) -> None:
         """Return unused tokens. If other requests have followed, their times are fixed, and the tokens
-        are lost.
+        are lost, as they are if the connection was lost.
         """
+        if self.known.get(await Connected()) != reserved:
+            return
         back = reserved.asked(-reserved.want, None, await Guid())
         try:
             await Multi(setting(self.path, back.data(), reserved.version))

@@ -3,8 +3,9 @@
 Source: ZooKeeper's conditional setData; recipes.txt, "Important Note About Error Handling".
 
 The version is the znode's own, a 32-bit number that wraps. It does not identify the data once the
-servers have been wiped, or restored from a backup: what is remembered with a version is therefore
-forgotten with the session (`Remembered`).
+servers have been wiped, or restored from a backup, which may contain the session. A remembered
+version is therefore forgotten with the connection (`Remembered`), and a write that depends on it is
+not repeated over a later one.
 
 Znodes:
   ``<path>``  data: the value
@@ -14,9 +15,20 @@ from __future__ import annotations
 
 from typing import Generic, TypeVar
 
-from distsync._protocols.receipts import Receipts
+from distsync._protocols.receipts import Abandoned, Receipts
 from distsync._protocols.retries import ensure, read, read_all
-from distsync._protocols.steps import GetData, Node, SessionInfo, SetData, Stat, Sync, Wait, WakeReason, Watch
+from distsync._protocols.steps import (
+    Connected,
+    GetData,
+    Node,
+    SessionInfo,
+    SetData,
+    Stat,
+    Sync,
+    Wait,
+    WakeReason,
+    Watch,
+)
 from distsync._protocols.wait_queue import sequence_distance
 from distsync._signal_handlers import raise_if_from_handler
 from distsync.errors import BadVersionError, DeadlineError, NoNodeError
@@ -29,21 +41,22 @@ T = TypeVar("T")
 
 
 class Remembered(Generic[T]):
-    """What a process has read or written, with its version, in one session.
+    """What a process has read or written, with its version, over one connection.
 
-    The session is that of the start of the call: what was read in a later one is merely read again.
+    The connection is that of the start of the call: what was read over a later one is merely read
+    again.
     """
 
     def __init__(self) -> None:
         self._value: T | None = None
-        self._session_id = 0
+        self._session: SessionInfo | None = None
 
     def get(self, session: SessionInfo) -> T | None:
-        """Return the value, or None if there is none of this session."""
-        return self._value if self._session_id == session.session_id else None
+        """Return the value, or None if there is none of this connection."""
+        return self._value if self._session == session else None
 
     def set(self, value: T | None, session: SessionInfo) -> None:
-        self._value, self._session_id = value, session.session_id
+        self._value, self._session = value, session
 
 
 def setting(path: str, data: bytes, version: int) -> tuple[SetData, ...]:
@@ -79,6 +92,11 @@ class ValueCore:
                 return node
             await ensure(self.path, self.initial)
 
+    async def read_for_update(self, *, sync: bool) -> tuple[Node, SessionInfo]:
+        """Return the value, and the connection over which it was read, for `replace`."""
+        session = await Connected()
+        return await (self.read_synced() if sync else self.read()), session
+
     async def set(self, data: bytes) -> int | None:
         """Set the value unconditionally.
 
@@ -96,14 +114,17 @@ class ValueCore:
             stat: Stat = outcome.results[0]
             return stat.version
 
-    async def replace(self, version: int, data: bytes) -> int | None:
+    async def replace(self, version: int, data: bytes, session: SessionInfo | None = None) -> int | None:
         """Set the value if it has this version. Return the new version; None if it had another. Raises
         OutcomeUnknownError.
+
+        ``session`` is the connection over which the version was read. None is also returned if it
+        was lost: the version may belong to another value now.
         """
         operations = setting(self.path, data, version)
         try:
-            outcome = await self.receipts.commit(*operations)
-        except (BadVersionError, NoNodeError):
+            outcome = await self.receipts.commit(*operations, session=session)
+        except (BadVersionError, NoNodeError, Abandoned):
             return None
         if outcome.results is not None:
             stat: Stat = outcome.results[-1]

@@ -60,6 +60,7 @@ class SimSession:
         self.connection: Connection | None = None
         self.connected = False
         self.ever_connected = False
+        self.connections = 0
         self.closed = False
         self.ended = 0
         """How many sessions have ended involuntarily."""
@@ -109,6 +110,7 @@ class SimSession:
             return
         self._attached(response)
         self.connected = self.ever_connected = True
+        self.connections += 1
         self.world.note(self.process.name, "connected", f"session {self.session_id:#x}")
         self._ping(self.connection)
         if self.syncs:
@@ -137,7 +139,7 @@ class SimSession:
 
     @property
     def info(self) -> steps.SessionInfo:
-        return steps.SessionInfo(self.session_id, self.timeout_ms)
+        return steps.SessionInfo(self.session_id, self.timeout_ms, self.connections)
 
     # --- asking
 

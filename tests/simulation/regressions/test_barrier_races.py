@@ -76,14 +76,14 @@ def test_two_parties_that_both_open_after_a_deletion_both_pass_or_both_fail() ->
 
 class DeathUnseen:
     """A barrier for three. A party waits, perhaps after a break and a reset; a second one arrives, and
-    its process is killed. Its session ends at once, so that nobody has seen it unless it looked just
-    then.
+    its process is killed. Its session ends at once, so that the first party has not seen it unless it
+    looked just then.
     """
 
     LOOK_S, TIMEOUT_S = 6.0, 30.0
 
-    def __init__(self, seed: int, after_ms: int, was_reset: bool) -> None:
-        self.world = Simulation(seed)
+    def __init__(self, seed: int, after_ms: int, was_reset: bool, faults: Faults | None = None) -> None:
+        self.world = Simulation(seed, faults=faults or Faults())
         self.after_ms, self.was_reset = after_ms, was_reset
         self.arrived, self.waited_s = False, 0.0
         self.between: Callable[[], object] = lambda: None
@@ -131,6 +131,50 @@ def test_party_killed_unseen_breaks_the_barrier_as_soon_as_the_others_look(was_r
             assert (death.waited_s < death.LOOK_S) == death.arrived, (seed, after_ms)
             played += death.arrived
     assert 60 < played < 120
+
+
+class DeathWhileAway(DeathUnseen):
+    """The first party loses the reply to its create, and is cut off while the second one comes and is
+    killed, unless it ``survives``.
+    """
+
+    AWAY_MS = 3000
+
+    def __init__(self, seed: int, request: int, survives: bool = False) -> None:
+        placed = Exactly("lost_reply", "first", request), Exactly("cut", "first", request + 1, self.AWAY_MS)
+        super().__init__(seed, 500, False, Faults(exactly=placed))
+        self.survives = survives
+
+    async def death(self, process: SimProcess) -> None:
+        if not self.survives:
+            await super().death(process)
+
+    async def second(self, process: SimProcess) -> None:
+        with suppress(BrokenBarrierError):
+            await super().second(process)
+
+
+CREATES = range(6, 14)
+"""The requests of the first party around its create."""
+
+
+def test_party_killed_while_a_waiter_looked_for_its_own_znode_breaks_the_barrier() -> None:
+    played = 0
+    for request in CREATES:
+        for seed in range(5):
+            death = DeathWhileAway(seed, request)
+            death.play()
+            assert death.waited_s < death.LOOK_S + death.AWAY_MS / 1000 or not death.arrived, (request, seed)
+            played += death.arrived
+    assert played >= 10
+
+
+def test_party_that_arrived_while_a_waiter_looked_for_its_own_znode_is_not_missed() -> None:
+    for request in CREATES:
+        for seed in range(5):
+            death = DeathWhileAway(seed, request, survives=True)
+            death.play()
+            assert death.waited_s > death.LOOK_S + death.AWAY_MS / 1000, (request, seed)
 
 
 def test_party_killed_unseen_before_a_reset_does_not_break_the_barrier_after_it() -> None:

@@ -14,7 +14,8 @@ from simulation.engine.process import SimProcess
 from simulation.engine.simulation import Simulation
 from simulation.scenarios.common import receipts
 
-from distsync._protocols.barriers.cyclic import BarrierCore, BarrierGeneration
+from distsync._protocols.barriers.cyclic import BarrierCore
+from distsync._protocols.barriers.generation import BarrierGeneration
 from distsync._protocols.locks.cache_revocation import is_occupied
 from distsync._protocols.locks.lock import LockCore
 from distsync._protocols.locks.revocation import request_revocation

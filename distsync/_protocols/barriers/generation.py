@@ -1,0 +1,126 @@
+"""State of a cyclic barrier: the data of its znode, and what a waiter reads of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, replace
+
+from distsync._protocols.retries import DECODE_ERRORS
+from distsync._protocols.steps import Node
+from distsync._protocols.wait_queue import LOCK, ContenderNode, in_order, sequence_distance
+from distsync._signal_handlers import raise_if_from_handler
+from distsync.errors import CorruptNodeError
+
+#: How many names of parties that passed, and that left, are recorded. At least two whole generations
+#: are, whatever their size.
+REMEMBERED = 32
+
+#: Suffix of the mark that a reset enqueues: contenders ahead of it no longer count.
+RESET = "-reset-"
+
+
+@dataclass(frozen=True)
+class BarrierGeneration:
+    """Data of a barrier's znode.
+
+    Attributes:
+        parties: How many parties pass at a time.
+        generation: Number of the current generation.
+        broken: Whether the barrier is broken.
+        after: Contenders with sequence numbers up to this do not count; None if all count.
+        passed: Names in each of the last generations that passed, the latest one last.
+        left: Names that were cancelled, in this generation or behind it.
+        left_all: Whether ``left`` is known to be complete.
+        version: Version of the znode.
+    """
+
+    parties: int
+    generation: int = 0
+    broken: bool = False
+    after: int | None = None
+    passed: tuple[tuple[str, ...], ...] = ()
+    left: tuple[str, ...] = ()
+    left_all: bool = True
+    version: int = 0
+
+    def data(self) -> bytes:
+        fields = {name: value for name, value in asdict(self).items() if name != "version"}
+        return json.dumps(fields).encode()
+
+    @property
+    def recorded_generations(self) -> int:
+        """How many generations that passed are recorded."""
+        return max(2, REMEMBERED // self.parties)
+
+    def next_generation(self, names: list[str], remaining: int) -> BarrierGeneration:
+        """Return the data after the contenders ``names`` have passed, and ``remaining`` still wait."""
+        passed = (*self.passed, tuple(names))[-self.recorded_generations :]
+        after = max((each.number for each in in_order(names)[-1:]), default=self.after)
+        record = replace(self, generation=self.generation + 1, after=after, passed=passed)
+        left = tuple(each.name for each in in_order(self.left) if record.includes(each))
+        return replace(record, left=left, left_all=self.left_all or not remaining)
+
+    def without_waiter(self, name: str) -> BarrierGeneration:
+        """Return the data after this contender was cancelled."""
+        left = (*self.left, name)[-max(2 * self.parties, REMEMBERED) :]
+        return replace(self, left=left, left_all=self.left_all and len(left) > len(self.left))
+
+    def left_after(self, number: int) -> int:
+        """Return how many contenders with a higher sequence number were cancelled."""
+        return sum(sequence_distance(each.number, number) > 0 for each in in_order(self.left))
+
+    def index_of(self, name: str) -> int | None:
+        """Return the index with which a contender passed, or None if that is not recorded."""
+        return next((names.index(name) for names in self.passed if name in names), None)
+
+    def with_reset_marks(self, names: Iterable[str]) -> tuple[BarrierGeneration, list[ContenderNode]]:
+        """Return the data, updated from any reset marks in the queue, and the parties.
+
+        Other programs may have created other names, with numbers of their own.
+        """
+        order = in_order(names)
+        marks = [each.number for each in order if RESET in each.name]
+        waiting = [each for each in order if LOCK in each.name]
+        after = (
+            marks[-1] if marks and (self.after is None or sequence_distance(marks[-1], self.after) > 0) else self.after
+        )
+        return replace(self, after=after), waiting
+
+    def includes(self, contender: ContenderNode) -> bool:
+        """Return whether a contender belongs to this generation or a later one, and so counts."""
+        return self.after is None or sequence_distance(contender.number, self.after) > 0
+
+
+def generation_in(path: str, node: Node) -> BarrierGeneration:
+    """Parse the data of a barrier's znode."""
+    try:
+        fields = json.loads(node.data)
+        after = None if fields["after"] is None else int(fields["after"])
+        parties, generation, broken = int(fields["parties"]), int(fields["generation"]), bool(fields["broken"])
+        passed = tuple(tuple(map(str, names)) for names in fields["passed"])
+        left = tuple(map(str, fields.get("left", ())))  # older versions do not write it, nor the next one
+        left_all = bool(fields.get("left_all", False))
+        return BarrierGeneration(parties, generation, broken, after, passed, left, left_all, node.stat.version)
+    except DECODE_ERRORS as error:
+        raise_if_from_handler(error)
+        raise CorruptNodeError(path, node.data) from None
+
+
+@dataclass(frozen=True)
+class BarrierSnapshot:
+    """State of the barrier, as read by a waiter.
+
+    Attributes:
+        names: Contenders that count, in queue order.
+        present: Whether our contender is enqueued.
+        record: The generation.
+        later: How many contenders are behind ours.
+        created_later: How many children were created after our contender.
+    """
+
+    names: list[str]
+    present: bool
+    record: BarrierGeneration
+    later: int = 0
+    created_later: int = 0
