@@ -143,7 +143,7 @@ def sequence_distance(number: int, base: int) -> int:
 
 def in_order(names: Iterable[str]) -> list[ContenderNode]:
     """Return the contenders among ``names``, in queue order."""
-    contenders = [contender for contender in map(parse, names) if contender]
+    contenders = [contender for name in names if (contender := parse(name))]  # map() would end at a StopIteration
     if not contenders:
         return []
     numbers = [contender.number for contender in contenders]

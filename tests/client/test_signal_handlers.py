@@ -36,6 +36,7 @@ ERRORS = (
     ClientClosedError,
     Empty,
     DeadlineError,
+    StopIteration,
 )
 
 # An exception may come before the first line of a protocol.

@@ -221,6 +221,8 @@ class ProtocolRun:
                     self.protocol.send(outcome.value) if outcome.error is None else self.protocol.throw(outcome.error)
                 )
         except StopIteration as stop:
+            if stop.__traceback__ is not None and stop.__traceback__.tb_next is not None:
+                raise  # a signal handler raised it: the end of a protocol adds no frame
             self.outcome = Outcome(stop.value)
         except BaseException as error:
             if not self._has_ended:
