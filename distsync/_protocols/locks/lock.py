@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Coroutine
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple
 
 from distsync._protocols import wait_queue
@@ -228,7 +229,7 @@ class LockCore:
                 grant.cache = CacheState(linger)
                 await Background(watch_for_contenders(grant, grant.cache, lambda: self.evict(grant)))
         except BaseException:
-            await Background(delete_until_session_ends(entry.path, entry.session_id))
+            await Background(partial(delete_until_session_ends, entry.path, entry.session_id))
             raise
         self.local_handovers = 0
         grant.loss.subscribe(self._wake_all_local_waiters)
@@ -556,7 +557,7 @@ class LockCore:
             await StopHolding(grant.loss)
             return await delete_own(grant.entry.path, grant.entry.session_id)
         except BaseException:
-            await Background(delete_until_session_ends(grant.entry.path, grant.entry.session_id))
+            await Background(partial(delete_until_session_ends, grant.entry.path, grant.entry.session_id))
             raise
 
     def _raise_if_lost(self, owner: object) -> None:
