@@ -31,7 +31,14 @@ def is_interrupt(error: BaseException) -> bool:
 
 def is_from_handler(error: BaseException) -> bool:
     """Return whether a signal handler raised ``error``, below the frame that catches it."""
-    return handler_frame(error.__traceback__) is not None
+    return handler_frame(_before_conversion(error).__traceback__) is not None
+
+
+def _before_conversion(error: BaseException) -> BaseException:
+    """Return the StopIteration of which a generator or coroutine has made a RuntimeError."""
+    cause = error.__cause__
+    was_converted = type(error) is RuntimeError and isinstance(cause, (StopIteration, StopAsyncIteration))
+    return cause if was_converted and cause is not None else error
 
 
 def handler_frame(trace: TracebackType | None) -> FrameType | None:

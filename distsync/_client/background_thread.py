@@ -145,17 +145,18 @@ class BackgroundThread:
             item = None  # frees it while this thread sleeps
             self._tick()
             self._resume_postponed()
-        self._discard_unstarted()
+        self._abort_unfinished()
 
-    def _discard_unstarted(self) -> None:
-        """Close the protocols that there was no time to start."""
+    def _abort_unfinished(self) -> None:
+        """End the protocols that there was no time to start or to finish."""
         while not self._mailbox.empty():
             item = self._mailbox.get()
             if isinstance(item, Coroutine):
                 item.close()
-        for run in self._postponed:
-            if not run.is_started:
-                run.protocol.close()
+            elif isinstance(item, tuple):
+                self._runs.add(item[0])
+        for run in self._runs:
+            run.abort(ClientClosedError("background work"))
 
     def _is_done(self) -> bool:
         until = self._drain_until

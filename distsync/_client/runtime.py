@@ -360,9 +360,10 @@ class ClientRuntime:
     def is_active(self, loss: Loss) -> bool:
         return self.holds.is_active(loss)
 
-    def background(self, protocol: ProtocolCoroutine) -> None:
+    def background(self, protocol: ProtocolCoroutine | Callable[[], ProtocolCoroutine]) -> None:
         if self.closing or self.inherited:
-            protocol.close()
+            if not callable(protocol):
+                protocol.close()
         else:
             self.background_thread.post(protocol)
 

@@ -8,6 +8,7 @@ server and the namespace.
 
 from __future__ import annotations
 
+import inspect
 import os
 import threading
 import weakref
@@ -25,7 +26,7 @@ from distsync._client.naming.paths import check_path
 from distsync._pickle import stable_pickle_name
 from distsync._protocols.receipts import Receipts
 from distsync._protocols.retries import remove_tree
-from distsync._signal_handlers import is_from_handler
+from distsync._signal_handlers import interruptible_at_entry, is_from_handler
 from distsync.errors import DistsyncError, LockLostError, NotHeldError
 
 if TYPE_CHECKING:
@@ -62,6 +63,16 @@ def _checked_acl(acl: Sequence[Any]) -> tuple[Any, ...]:
         from distsync._client.settings import check_acl  # deferred: most objects have no ACL of their own
 
     return check_acl(acl)
+
+
+def _close_unstarted(protocol: Coroutine[Any, Any, Any]) -> None:
+    """Close the protocol of a call that was interrupted before it.
+
+    Otherwise Python warns of a coroutine that was never awaited when it is freed, and swallows what
+    a signal handler raises at that moment.
+    """
+    if inspect.getcoroutinestate(protocol) == inspect.CORO_CREATED:
+        protocol.close()
 
 
 class SharedObject:
@@ -149,15 +160,25 @@ class SharedObject:
         directory = f"{client.namespace.rstrip('/')}/receipts"
         return client.local(directory, partial(Receipts, directory))
 
+    @interruptible_at_entry
     def _run(self, protocol: Coroutine[Any, Any, Any], timeout: float | None = None) -> Any:
-        return self.client.run(protocol, timeout, self)
+        try:
+            return self.client.run(protocol, timeout, self)
+        except BaseException:
+            _close_unstarted(protocol)
+            raise
 
+    @interruptible_at_entry
     def _read(self, protocol: Coroutine[Any, Any, Any]) -> Any:
         """Run a protocol that only reads, within the limit set by `limit_reads` (deadlines.py), if any.
 
         Raises DeadlineError if the limit has passed.
         """
-        return self._run(protocol, read_timeout())
+        try:
+            return self._run(protocol, read_timeout())
+        except BaseException:
+            _close_unstarted(protocol)
+            raise
 
     def _holder_among(self, names: tuple[str, ...]) -> str | None:
         """Return which child of the znode currently holds the object; None if that is unknown."""

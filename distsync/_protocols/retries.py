@@ -12,6 +12,7 @@ What to do when a connection breaks (``DisconnectedError``) before the reply arr
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any, TypeVar
 
 from distsync._protocols.steps import Background, Children, Connected, Create, Delete, Pipeline, Request, Sync
@@ -103,12 +104,12 @@ async def delete_own(path: str, session_id: int) -> bool:
         return False
     except DeadlineError as error:
         raise_if_from_handler(error)
-        await Background(delete_until_session_ends(path, session_id))
+        await Background(partial(delete_until_session_ends, path, session_id))
     except DisconnectedError:
         try:
             await delete_until_session_ends(path, session_id)
         except BaseException as error:
-            await Background(delete_until_session_ends(path, session_id))
+            await Background(partial(delete_until_session_ends, path, session_id))
             if not isinstance(error, DeadlineError):
                 raise
     return True
@@ -126,7 +127,7 @@ async def try_delete_own(path: str, session_id: int) -> bool:
     except (NoNodeError, SessionLostError):
         return True
     except (DeadlineError, DisconnectedError) as error:
-        await Background(delete_until_session_ends(path, session_id))
+        await Background(partial(delete_until_session_ends, path, session_id))
         raise_if_from_handler(error)
         return isinstance(error, DisconnectedError)
     return True

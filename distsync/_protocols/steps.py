@@ -342,12 +342,17 @@ class Guid(Step[str]):
 
 @dataclass(frozen=True)
 class Background(Step[None]):
-    """Run ``protocol`` in the background until it ends or the client is closed.
+    """Run ``protocol``, or the coroutine that it returns, in the background until it ends or the client is closed.
 
-    Does not wait for it.
+    Does not wait for it. The clean-up of an interrupted call is a function: a coroutine that a
+    further interrupt keeps from being run would have to be closed.
     """
 
-    protocol: Coroutine[Any, Any, Any]
+    protocol: Coroutine[Any, Any, Any] | Callable[[], Coroutine[Any, Any, Any]]
+
+    def coroutine(self) -> Coroutine[Any, Any, Any]:
+        """Return the coroutine to run."""
+        return self.protocol() if callable(self.protocol) else self.protocol
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from __future__ import annotations
 import enum
 import re
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from functools import partial
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -143,7 +144,7 @@ def sequence_distance(number: int, base: int) -> int:
 
 def in_order(names: Iterable[str]) -> list[ContenderNode]:
     """Return the contenders among ``names``, in queue order."""
-    contenders = [contender for contender in map(parse, names) if contender]
+    contenders = [contender for name in names if (contender := parse(name))]  # map() would end at a StopIteration
     if not contenders:
         return []
     numbers = [contender.number for contender in contenders]
@@ -219,6 +220,10 @@ class Enqueued(NamedTuple):
     replies: tuple[Any, ...]
 
 
+#: A clean-up for the background.
+CleanUp = Coroutine[Any, Any, None] | Callable[[], Coroutine[Any, Any, None]]
+
+
 async def ensure_container(directory: str) -> None:
     """Create the directory as a container, which the server deletes after its last child."""
     await ensure(directory, container=True)
@@ -229,9 +234,9 @@ async def never_granted(directory: str, guid: str) -> QueueEntry | None:
     return None
 
 
-def cancel_create(directory: str, guid: str, error: BaseException | None) -> Coroutine[Any, Any, None]:
+def cancel_create(directory: str, guid: str, error: BaseException | None) -> Callable[[], Coroutine[Any, Any, None]]:
     """Delete the contender if it was created, regardless of ``error``."""
-    return cancel_pending_create(directory, guid)
+    return partial(cancel_pending_create, directory, guid)
 
 
 async def enqueue(
@@ -241,7 +246,7 @@ async def enqueue(
     *reads: Request[Any],
     ensure_directory: Callable[[str], Awaitable[None]] = ensure_container,
     find_granted: Callable[[str, str], Awaitable[QueueEntry | None]] = never_granted,
-    cancel: Callable[[str, str, BaseException | None], Coroutine[Any, Any, None]] = cancel_create,
+    cancel: Callable[[str, str, BaseException | None], CleanUp] = cancel_create,
     counter: str = "",
 ) -> Enqueued:
     """Enqueue a contender ("Locks", step 1).
@@ -460,7 +465,7 @@ async def acquire(
         except SessionLostError:
             continue
         except BaseException as error:
-            await Background(delete_until_session_ends(entry.path, entry.session_id))
+            await Background(partial(delete_until_session_ends, entry.path, entry.session_id))
             if isinstance(error, DeadlineError) and not is_interrupt(error):
                 return None
             raise

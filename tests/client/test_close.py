@@ -106,6 +106,25 @@ def test_close_ends_background_work_that_only_waits(near: Client) -> None:
     assert isinstance(ended[0], ClientClosedError)
 
 
+def test_close_ends_background_work_that_gets_no_reply(proxied: Client, proxy: Proxy) -> None:
+    """Its clean-up is an await, which is possible after an error, but not while a freed coroutine is closed."""
+    ended: list[BaseException] = []
+
+    async def work() -> None:
+        try:
+            while True:
+                await Exists("/")
+        except BaseException as error:
+            ended.append(error)
+            await Background(work())
+            raise
+
+    proxied.run(ask(Background(work())))
+    proxy.blackhole()
+    assert closed_in_time(proxied)
+    assert [type(error) for error in ended] == [ClientClosedError]
+
+
 def test_closed_client_refuses_and_closes_again(near: Client) -> None:
     near.close()
     near.close()

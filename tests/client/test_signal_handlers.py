@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import signal
+import warnings
 from collections.abc import Callable
 from types import FrameType
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 from helpers.interrupt_every_line import PACKAGES, Strike
 
-from distsync import ClientClosedError, DeadlineError, Lock, Queue
+from distsync import ClientClosedError, Condition, Counter, DeadlineError, Lock, Queue, Semaphore
 from distsync.queue import Empty
 from distsync.testing.faulty_proxy import Proxy
 
@@ -36,6 +37,7 @@ ERRORS = (
     ClientClosedError,
     Empty,
     DeadlineError,
+    StopIteration,
 )
 
 # An exception may come before the first line of a protocol.
@@ -57,6 +59,35 @@ def strike_all(action: Callable[[], object], check: Callable[[str], object]) -> 
         check(where)
         which += STEP
     return which
+
+
+@pytest.mark.slow_on("zookeeper")
+@pytest.mark.parametrize("kind", [Lock, Condition, Semaphore, Counter])
+def test_interrupted_call_leaves_no_coroutine_that_was_never_awaited(kind: Any, make_client: MakeClient) -> None:
+    """Python prints a warning when such a coroutine is freed, and a signal in that moment is swallowed."""
+    client = make_client(linger=0)
+    shared = kind(name="x", client=client)
+
+    def use() -> None:
+        if kind is Counter:
+            shared.add(1)
+        else:
+            assert shared.acquire()
+            if kind is Condition:
+                shared.notify()
+            shared.release()
+
+    use()
+    unawaited = []
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        which = 1
+        while (where := Strike(which).during(use)) is not None:
+            unawaited += [f"{each.message} at {where}" for each in caught if "never awaited" in str(each.message)]
+            caught.clear()
+            which += STEP
+    assert unawaited == []
+    client.close()
 
 
 @fast_wires

@@ -70,6 +70,8 @@ class Strike:
             arrived = error
         finally:
             sys.setprofile(None)
+        if isinstance(self.raised, StopIteration) and arrived is not None and arrived.__cause__ is self.raised:
+            arrived = self.raised  # a generator has made a RuntimeError of it
         if arrived is not (None if self.where is None else self.raised):
             raise AssertionError(f"{self.raised!r} became {arrived!r} at {self.where}") from arrived
         if arrived is not None:  # frees the frames, and what they refer to, while the test still runs

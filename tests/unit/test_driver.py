@@ -114,7 +114,8 @@ class Script:
     def is_active(self, loss: Loss) -> bool:
         return loss in self.held
 
-    def background(self, protocol: ProtocolCoroutine) -> None:
+    def background(self, protocol: ProtocolCoroutine | Callable[[], ProtocolCoroutine]) -> None:
+        protocol = protocol() if callable(protocol) else protocol
         self.in_background.append(protocol)
         protocol.close()
 

@@ -59,7 +59,7 @@ class Script:
         if isinstance(step, Guid):
             return str(next(self.guids))
         if isinstance(step, Background):
-            self.run(step.protocol)
+            self.run(step.coroutine())
         if isinstance(step, Pipeline):
             return tuple(map(self._reply, step.requests))
         if isinstance(step, SessionAlive):

@@ -158,6 +158,19 @@ class ProtocolRun:
         self._interrupt = error
         self.wake()
 
+    def abort(self, error: BaseException) -> None:
+        """End the protocol now, without waiting: each step that it has to wait for raises ``error``.
+
+        A suspended coroutine that is freed gets a GeneratorExit instead, and must not await anything then.
+        """
+        while self.outcome is None:
+            if not self.is_started:
+                self.protocol.close()
+                return
+            self.interrupt(error)
+            with contextlib.suppress(Exception):  # a request could not be sent
+                self.resume()
+
     def _poll(self) -> Outcome | None:
         """Return the outcome of the pending step, or None if there is none yet."""
         if self._interrupt is not None:
@@ -208,6 +221,8 @@ class ProtocolRun:
                     self.protocol.send(outcome.value) if outcome.error is None else self.protocol.throw(outcome.error)
                 )
         except StopIteration as stop:
+            if stop.__traceback__ is not None and stop.__traceback__.tb_next is not None:
+                raise  # a signal handler raised it: the end of a protocol adds no frame
             self.outcome = Outcome(stop.value)
         except BaseException as error:
             if not self._has_ended:

@@ -13,6 +13,7 @@ reads.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 from distsync._protocols import wait_queue
 from distsync._protocols.locks.grant import Grant, TemporaryOwner
@@ -95,7 +96,7 @@ async def into_reader(share: ReadGrant, name_suffix: str) -> None:
         if not await _exchange(share, reader):
             _lose(grant, ZNODE_DELETED)
     except DistsyncError as error:
-        await Background(delete_until_session_ends(writer.path, writer.session_id))
+        await Background(partial(delete_until_session_ends, writer.path, writer.session_id))
         # A later session may have created it while the writer's znode lived on.
         await Background(delete_guaranteed(reader.path))
         _lose(grant, "session expired" if isinstance(error, SessionLostError) else str(error))

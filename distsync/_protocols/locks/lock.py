@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Coroutine
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple
 
 from distsync._protocols import wait_queue
@@ -23,7 +24,7 @@ from distsync._protocols.locks.cache_revocation import is_occupied, watch_for_co
 from distsync._protocols.locks.grant import CacheState, Grant, TemporaryOwner, hold
 from distsync._protocols.retries import delete_own, delete_until_session_ends
 from distsync._protocols.steps import ZNODE_DELETED, Background, SessionAlive, Signal, StopHolding, Wait, WakeReason
-from distsync._signal_handlers import raise_if_from_handler
+from distsync._signal_handlers import is_interrupt, raise_if_from_handler
 from distsync.errors import DeadlineError, LockLostError, NotHeldError
 
 __all__ = ["MAX_LOCAL_HANDOVERS", "Grant", "LockSnapshot", "LockCore", "LocalWaiter", "hold"]
@@ -154,6 +155,7 @@ class LockCore:
             True if the lock was acquired. False at the deadline, or if ``blocking`` is False
             and the lock is held.
         """
+        waiter: LocalWaiter | None = None
         try:
             # Until this thread may enqueue: a thread of this process holds or caches the lock, or waits for it.
             while self.busy or self.cached is not None or self._next_local_waiter():
@@ -163,7 +165,8 @@ class LockCore:
                     continue
                 if not blocking:
                     return False
-                waiter = await self._wait_locally(owner)
+                waiter = LocalWaiter(owner)
+                await self._wait_locally(waiter)
                 if not waiter.may_proceed:
                     return False
                 if waiter.grant is None:
@@ -171,9 +174,12 @@ class LockCore:
                 if self._still_held(waiter):
                     self._set_holder(waiter.grant, owner)
                     return True
-        except DeadlineError as error:
-            raise_if_from_handler(error)
-            return False
+        except BaseException as error:
+            if waiter is not None:  # perhaps interrupted after it has waited, when it had its turn already
+                self._pass_on_turn(waiter)
+            if isinstance(error, DeadlineError) and not is_interrupt(error):
+                return False
+            raise
         self.contending = True
         try:
             # The query also evicts another process's cached lock. Its answer matters only if not blocking.
@@ -228,7 +234,7 @@ class LockCore:
                 grant.cache = CacheState(linger)
                 await Background(watch_for_contenders(grant, grant.cache, lambda: self.evict(grant)))
         except BaseException:
-            await Background(delete_until_session_ends(entry.path, entry.session_id))
+            await Background(partial(delete_until_session_ends, entry.path, entry.session_id))
             raise
         self.local_handovers = 0
         grant.loss.subscribe(self._wake_all_local_waiters)
@@ -321,18 +327,17 @@ class LockCore:
 
     # ---- waiters of this process
 
-    async def _wait_locally(self, owner: object) -> LocalWaiter:
-        """Wait, in FIFO order, to be granted the lock or the turn to enqueue.
+    async def _wait_locally(self, waiter: LocalWaiter) -> None:
+        """Wait, in FIFO order, until the waiter is granted the lock or the turn to enqueue.
 
-        At the deadline, return a waiter that was granted neither.
+        At the deadline it may have been granted neither.
         """
-        waiter = LocalWaiter(owner)
         self.local_waiters.append(waiter)
         try:
             while not waiter.may_proceed:
                 waiter.signal = Signal()
                 self._apply_losses()
-                if self.cached is not None and await self._acquire_from_cache_checked(owner):
+                if self.cached is not None and await self._acquire_from_cache_checked(waiter.owner):
                     waiter.grant = self.grant
                 if self.grant is None and self.cached is None:
                     self._let_next_waiter_enqueue()
@@ -346,15 +351,21 @@ class LockCore:
                 self.local_waiters.remove(waiter)
             if self.cached is not None:
                 self._wake_local_waiter()
-        return waiter
 
     async def _pass_on_grant(self, waiter: LocalWaiter) -> None:
         """Pass on what an interrupted waiter was granted: the lock, or the turn to enqueue."""
         if waiter.grant is not None:
             if self._still_held(waiter) and not self._hand_to_local_waiter():
                 await self._release_in_background(waiter.grant)
-        elif waiter.may_enqueue:
-            self.contending = False
+        else:
+            self._pass_on_turn(waiter)
+
+    def _pass_on_turn(self, waiter: LocalWaiter) -> None:
+        """Remove an interrupted waiter, and pass on its turn to enqueue if it had it. Idempotent."""
+        if waiter in self.local_waiters:
+            self.local_waiters.remove(waiter)
+        if waiter.may_enqueue:
+            waiter.may_enqueue = self.contending = False
             self._let_next_waiter_enqueue()
 
     def _still_held(self, waiter: LocalWaiter) -> bool:
@@ -556,7 +567,7 @@ class LockCore:
             await StopHolding(grant.loss)
             return await delete_own(grant.entry.path, grant.entry.session_id)
         except BaseException:
-            await Background(delete_until_session_ends(grant.entry.path, grant.entry.session_id))
+            await Background(partial(delete_until_session_ends, grant.entry.path, grant.entry.session_id))
             raise
 
     def _raise_if_lost(self, owner: object) -> None:

@@ -254,7 +254,7 @@ class SharedCore:
                 grant.cache = CacheState(linger)
                 await Background(watch_for_contenders(grant, grant.cache, lambda: self.evict(share), reads=True))
         except BaseException:
-            await Background(delete_until_session_ends(entry.path, entry.session_id))
+            await Background(partial(delete_until_session_ends, entry.path, entry.session_id))
             raise
         self._add_share(share)
         return True
@@ -426,7 +426,7 @@ class SharedCore:
             await StopHolding(share.grant.loss)
             return await try_delete_own(entry.path, entry.session_id)
         except BaseException:
-            await Background(delete_until_session_ends(entry.path, entry.session_id))
+            await Background(partial(delete_until_session_ends, entry.path, entry.session_id))
             raise
 
     def _remove_reader(self, share: ReadGrant, owner: object) -> bool:
@@ -453,7 +453,7 @@ class SharedCore:
             return await delete_own(entry.path, entry.session_id)
         except BaseException:
             if not not_ours:
-                await Background(delete_until_session_ends(entry.path, entry.session_id))
+                await Background(partial(delete_until_session_ends, entry.path, entry.session_id))
             raise
 
     # ---- downgrade

@@ -17,6 +17,7 @@ Curator  ``<path>/leases/_c_<guid>-lease-<sequence>``  ephemeral, a lease
 from __future__ import annotations
 
 from collections import deque
+from functools import partial
 
 from distsync._protocols import wait_queue
 from distsync._protocols.locks.grant import Grant, TemporaryOwner, hold, of_owner
@@ -104,10 +105,10 @@ class PoolSemaphoreCore:
                 try:
                     grant = await self._take(turn, contender_data, blocking, owner)
                 except SessionLostError:
-                    await Background(delete_until_session_ends(turn.path, turn.session_id))
+                    await Background(partial(delete_until_session_ends, turn.path, turn.session_id))
                     continue
                 except BaseException:
-                    await Background(delete_until_session_ends(turn.path, turn.session_id))
+                    await Background(partial(delete_until_session_ends, turn.path, turn.session_id))
                     raise
                 return await self._release_turn(turn, grant)
         except DeadlineError as error:
@@ -119,9 +120,9 @@ class PoolSemaphoreCore:
         try:
             await delete_own(turn.path, turn.session_id)
         except BaseException:
-            await Background(delete_until_session_ends(turn.path, turn.session_id))
+            await Background(partial(delete_until_session_ends, turn.path, turn.session_id))
             if grant is not None:
-                await Background(delete_until_session_ends(grant.entry.path, grant.entry.session_id))
+                await Background(partial(delete_until_session_ends, grant.entry.path, grant.entry.session_id))
             raise
         if grant is not None:
             self.grants.append(grant)
@@ -247,7 +248,7 @@ class PoolSemaphoreCore:
             await StopHolding(grant.loss)
             return await delete_own(grant.entry.path, grant.entry.session_id) and not grant.loss.fired
         except BaseException:
-            await Background(delete_until_session_ends(grant.entry.path, grant.entry.session_id))
+            await Background(partial(delete_until_session_ends, grant.entry.path, grant.entry.session_id))
             raise
 
 

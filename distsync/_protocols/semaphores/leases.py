@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 from collections import deque
 from collections.abc import Awaitable
+from functools import partial
 from typing import Any
 
 from distsync._protocols import wait_queue
@@ -142,7 +143,7 @@ class SemaphoreCore:
         except (OverReleaseError, SessionLostError):
             pass
         except (DeadlineError, OutcomeUnknownError) as error:
-            await Background(delete_until_session_ends(entry.path, entry.session_id))
+            await Background(partial(delete_until_session_ends, entry.path, entry.session_id))
             raise_if_from_handler(error)
 
     async def wait_for_admission(
@@ -255,7 +256,7 @@ class SemaphoreCore:
         except OverReleaseError:
             raise
         except BaseException as error:
-            await Background(delete_until_session_ends(path, session_id))
+            await Background(partial(delete_until_session_ends, path, session_id))
             if isinstance(error, (DeadlineError, OutcomeUnknownError)) and not is_interrupt(error):
                 return not grant.loss.fired
             raise

@@ -35,6 +35,6 @@ def abandon(coroutine: Coroutine[Any, Any, Any]) -> None:
         except BaseException:
             return
         work = getattr(step, "protocol", None)
-        if work is not None:
+        if isinstance(work, Coroutine):
             abandon(work)
     _GENERATION_STATES.append(coroutine)

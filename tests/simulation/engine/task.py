@@ -358,7 +358,7 @@ class Task(Actor):
         self.resume(False, self.process.world.guid())
 
     def _background(self, frame: Frame, step: steps.Background) -> None:
-        self.process.background(step.protocol)
+        self.process.background(step.coroutine())
         self.resume(False, None)
 
     def _at_close(self, frame: Frame, step: steps.AtClose) -> None:
