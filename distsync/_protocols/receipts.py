@@ -126,6 +126,7 @@ class Receipts:
             OutcomeUnknownError: The deadline passed before the reply, or the receipt was deleted.
         """
         receipt: Receipt | None = None
+        refusal: BaseException | None = None
         in_flight = in_doubt = False
         try:
             nonce = (await Guid()).encode()
@@ -163,10 +164,16 @@ class Receipts:
                 elif isinstance(reply, DeadlineError):
                     raise reply
                 else:
-                    break
+                    refusal = reply
+                    self.free.append(receipt)
+                    raise refusal
         except (ZnodeError, Abandoned):
             raise
         except BaseException as error:
+            if error is refusal:
+                raise
+            if receipt in self.free:  # an interrupt right after it was put back; its outcome is read first
+                self.free.remove(receipt)
             if receipt is None:
                 if on_unknown_outcome is not None and is_interrupt(error):
                     await Background(on_unknown_outcome(False))
@@ -178,8 +185,6 @@ class Receipts:
             if isinstance(error, DeadlineError) and not is_interrupt(error):
                 raise OutcomeUnknownError("a transaction", operations[0].path, "deadline") from error
             raise
-        self.free.append(receipt)
-        raise reply
 
     async def commit_ahead(self, transactions: Sequence[Sequence[Operation]]) -> list[CommitOutcome]:
         """Execute transactions up to the first one that fails, without waiting in between.

@@ -17,7 +17,7 @@ from typing import Protocol, TypeVar
 from distsync._protocols.retries import delete_until_session_ends
 from distsync._protocols.steps import Background, Children, Signal, Wait, WakeReason, Watch
 from distsync._protocols.wait_queue import LOCK, QueueEntry, QueueState, check_session, enqueue, wait_for_turn
-from distsync._signal_handlers import raise_if_from_handler
+from distsync._signal_handlers import interruptible_at_entry, raise_if_from_handler
 from distsync.errors import DeadlineError, OutcomeUnknownError, SessionLostError
 
 Taken = TypeVar("Taken", covariant=True)
@@ -38,37 +38,50 @@ class TakeSource(Protocol[Taken]):
 
 
 class LocalTurnQueue:
-    """FIFO turns of the waiting threads of one process, one of which is in the distributed queue."""
+    """FIFO turns of the threads of one process.
+
+    Each call waits with a Signal of its own, and passes that on in any case, even if the wait was
+    interrupted or not begun.
+    """
 
     def __init__(self) -> None:
-        self.is_held = False
+        self.holder: Signal | None = None
         self.waiting: deque[Signal] = deque()
 
-    async def wait(self) -> bool:
-        """Wait for this thread's turn. Return False at the deadline."""
-        if not self.is_held:
-            self.is_held = True
-            return True
-        turn = Signal()
-        self.waiting.append(turn)
-        try:
-            await Wait(turn)
-        except BaseException:
-            if turn.fired:
-                self.pass_on()
-            raise
-        finally:
-            self.waiting.remove(turn)
-        return turn.fired
+    @property
+    def is_held(self) -> bool:
+        """Whether a thread has the turn."""
+        return self.holder is not None
 
-    def pass_on(self) -> None:
-        """Give the turn to the next thread."""
-        turn = next((turn for turn in self.waiting if not turn.fired), None)
-        if turn is not None:
-            # the waiter removes itself when it wakes, so that an interrupt here loses no waiter
-            turn.fire()
+    async def wait(self, turn: Signal) -> bool:
+        """Wait for the turn. Return False at the deadline."""
+        if self.holder is None:
+            self.holder = turn
         else:
-            self.is_held = False
+            self.waiting.append(turn)
+            await Wait(turn)
+        return self.holder is turn
+
+    @interruptible_at_entry
+    def pass_on(self, turn: Signal) -> None:
+        """Give the turn, if ``turn`` has it, to the next thread, and wait no longer. Idempotent."""
+        try:
+            self._pass_on(turn)
+        except BaseException:  # a signal handler's
+            self._pass_on(turn)
+            raise
+
+    def _pass_on(self, turn: Signal) -> None:
+        # wherever an interrupt stops this, the same call again completes it
+        if turn in self.waiting:
+            self.waiting.remove(turn)
+        if self.holder is turn:
+            following = self.waiting[0] if self.waiting else None
+            if following is not None:
+                following.fire()
+            self.holder = following
+            if following is not None:
+                self.waiting.remove(following)
 
 
 async def take(
@@ -77,12 +90,13 @@ async def take(
     """Take the next item; return None if there is none, without ``blocking`` or at the deadline."""
     try:
         taken = await source.try_take()
-        if taken is not None or not blocking or not await turns.wait():
+        if taken is not None or not blocking:
             return taken
+        turn = Signal()
         try:
-            return await _take_in_turn(source, directory, contender_data)
+            return await _take_in_turn(source, directory, contender_data) if await turns.wait(turn) else None
         finally:
-            turns.pass_on()
+            turns.pass_on(turn)
     except DeadlineError as error:
         raise_if_from_handler(error)
         return None

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from distsync._protocols.queues.blocking_get import LocalTurnQueue
 from distsync._protocols.receipts import Receipts
 from distsync._protocols.state.versioned_value import Remembered, ValueCore
-from distsync._protocols.steps import Connected, Node, SessionInfo
+from distsync._protocols.steps import Connected, Node, SessionInfo, Signal
 from distsync._signal_handlers import raise_if_from_handler
 from distsync.errors import CorruptNodeError
 
@@ -57,20 +57,22 @@ class CounterCore:
 
     async def add(self, amount: int) -> int:
         """Add ``amount``. Return the new number. Raises OutcomeUnknownError."""
-        await self.turns.wait()
+        turn = Signal()
         try:
+            await self.turns.wait(turn)
             while True:
                 session = await Connected()
                 known = self.known.get(session) or self.known_from(await self.value.read())
                 if await self._replace(known, known.number + amount, session):
                     return known.number + amount
         finally:
-            self.turns.pass_on()
+            self.turns.pass_on(turn)
 
     async def compare_and_set(self, expected: int, number: int) -> bool:
         """Set the number if it is ``expected``. Return whether it was. Raises OutcomeUnknownError."""
-        await self.turns.wait()
+        turn = Signal()
         try:
+            await self.turns.wait(turn)
             while True:
                 session = await Connected()
                 known = self.known.get(session)
@@ -82,18 +84,19 @@ class CounterCore:
                 if await self._replace(known, number, session):
                     return True
         finally:
-            self.turns.pass_on()
+            self.turns.pass_on(turn)
 
     async def set(self, number: int) -> None:
         """Set the number unconditionally. Raises OutcomeUnknownError."""
-        await self.turns.wait()
+        turn = Signal()
         try:
+            await self.turns.wait(turn)
             session = await Connected()
             self.known.set(None, session)
             version = await self.value.set(encoded(number))
             self.known.set(None if version is None else Known(number, version), session)
         finally:
-            self.turns.pass_on()
+            self.turns.pass_on(turn)
 
     async def _replace(self, known: Known, number: int, session: SessionInfo) -> bool:
         self.known.set(None, session)

@@ -19,7 +19,7 @@ import json
 
 from distsync._protocols.queues.blocking_get import LocalTurnQueue
 from distsync._protocols.retries import DECODE_ERRORS, INTERRUPTED, ensure, read_all
-from distsync._protocols.steps import Children, Connected, GetData, Listing, Node, SessionInfo, SetData
+from distsync._protocols.steps import Children, Connected, GetData, Listing, Node, SessionInfo, SetData, Signal
 from distsync._signal_handlers import raise_if_from_handler
 from distsync.errors import CorruptNodeError, DeadlineError, MismatchError, NoNodeError
 
@@ -67,15 +67,16 @@ class IdsCore:
 
     async def _refill(self) -> None:
         """Take a block if no ids are left. Only one thread does so at a time."""
-        if not await self.turns.wait():
-            raise DeadlineError(f"taking ids of {self.path}")
+        turn = Signal()
         try:
+            if not await self.turns.wait(turn):
+                raise DeadlineError(f"taking ids of {self.path}")
             if self.next == self.end:
                 number = await self._take_block()
                 self.next = self.start + number * self.block
                 self.end = self.next + self.block
         finally:
-            self.turns.pass_on()
+            self.turns.pass_on(turn)
 
     async def _prove_block(self, session: SessionInfo) -> None:
         """Skip the ids left after a lost connection, unless the znode still is as we wrote it."""

@@ -22,7 +22,7 @@ from dataclasses import asdict, dataclass, replace
 from distsync._protocols.queues.blocking_get import LocalTurnQueue
 from distsync._protocols.retries import DECODE_ERRORS, INTERRUPTED, ensure, read
 from distsync._protocols.state.versioned_value import Remembered, setting
-from distsync._protocols.steps import Background, Connected, GetData, Guid, Multi, Node, Stat, Wait, WakeReason
+from distsync._protocols.steps import Background, Connected, GetData, Guid, Multi, Node, Signal, Stat, Wait, WakeReason
 from distsync._signal_handlers import raise_if_from_handler
 from distsync.errors import (
     BadVersionError,
@@ -136,15 +136,14 @@ class RateCore:
 
     async def _reserve(self, tokens: float, longest_s: float | None) -> Bucket | None:
         debt = None if longest_s is None else longest_s * self.rate
-        if longest_s == 0:  # it must not wait for a turn; the version decides in any case
+        turn = Signal()
+        try:
+            # with longest_s=0 it must not wait for a turn; the version decides in any case
+            if longest_s != 0 and not await self.turns.wait(turn):
+                return None
             made = await self._ask(tokens, debt)
-        elif not await self.turns.wait():
-            return None
-        else:
-            try:
-                made = await self._ask(tokens, debt)
-            finally:
-                self.turns.pass_on()
+        finally:
+            self.turns.pass_on(turn)
         return made if made.granted else None
 
     async def _ask(self, tokens: float, debt: float | None) -> Bucket:
