@@ -271,7 +271,9 @@ class BackgroundThread:
             self._resume(run)
         if len(self._runtime.holds):
             self._maintain_holds()
-        if self._runtime.zk_session.info is None and now - self._connection_checked_at >= CONNECTION_CHECK_INTERVAL_S:
+        zk_session = self._runtime.zk_session
+        is_due = now - self._connection_checked_at >= CONNECTION_CHECK_INTERVAL_S
+        if zk_session.older_data or (zk_session.info is None and is_due):
             self._connection_checked_at = now
             try:
                 self._runtime.restore_connection()

@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from os import getpid
 from queue import SimpleQueue
 from typing import Any
@@ -83,7 +84,9 @@ class ClientRuntime:
         translator = Translator(access)
         options = kazoo_options(settings)
         self._session_options = {name: value for name, value in options.items() if name != "sasl_options"}
-        self.zk_session = ZooKeeperSession(options, translator, self.lease, self.holds, self._on_session_change)
+        self.zk_session = ZooKeeperSession(
+            options, translator, self.lease, self.holds, self._on_session_change, self._compare_own_nodes
+        )
         self.background_thread = BackgroundThread(self)
         self._auth = settings.auth
         self._connect_timeout = settings.connect_timeout
@@ -119,6 +122,8 @@ class ClientRuntime:
     def _on_session_change(self) -> None:
         if self.zk_session.state is ConnectionState.CONNECTED:
             session_handover.record(id(self), self.hosts, self.zk_session.client_id, self._session_options)
+            if self.zk_session.own_nodes.is_due:
+                self._compare_own_nodes()
         self.background_thread.wake()
         with self._report_lock:  # of two concurrent changes, the one reported last must be the current one
             before, self._reported_state = self._reported_state, self.zk_session.state
@@ -126,6 +131,11 @@ class ClientRuntime:
                 session, where = self.lease.session_id, self.zk_session.hosts or "the embedded server"
                 log_state(self._reported_state, where, session, self.zk_session.failure)
                 self._on_state(self._reported_state)
+
+    def _compare_own_nodes(self) -> None:
+        """Compare the session's znodes with those that this process knows, in the background."""
+        zk_session = self.zk_session
+        self.background_thread.post(partial(zk_session.own_nodes.compare, zk_session.on_older_data))
 
     def _on_embedded_server_failed(self, error: Exception) -> None:
         """Handle a failed start of the embedded server, of which the first calls are notified."""
@@ -138,6 +148,7 @@ class ClientRuntime:
         """Replace a lost session, or look for the embedded server. Called while not connected."""
         if self.closing:
             return
+        self.zk_session.end_if_older_data()
         self.zk_session.give_up_session(lease_clock())
         if self.zk_session.is_stuck(lease_clock()):
             self.zk_session.restart()

@@ -195,6 +195,13 @@ class Exists(Request["Stat | None"]):
 
 
 @dataclass(frozen=True)
+class Ephemerals(Request["tuple[str, ...]"]):
+    """Return the paths of the session's ephemeral znodes below ``path``."""
+
+    path: str = "/"
+
+
+@dataclass(frozen=True)
 class Children(Request[Listing]):
     path: str
     watch: Watch | None = None

@@ -7,12 +7,13 @@ from collections.abc import Callable
 
 import pytest
 from helpers.servers import ServerProcess
-from helpers.timing import eventually
+from helpers.timing import PATIENCE, eventually
 
 from distsync import CorruptNodeError
 from distsync._client.client import Client
 from distsync.multiprocessing import Array
 from distsync.recipes import Counter, IdGenerator, RateLimiter, Value
+from distsync.threading import Lock
 
 MakeClient = Callable[..., Client]
 Clients = tuple[Client, Callable[[], Client]]
@@ -83,7 +84,7 @@ def test_id_generator_refuses_to_repeat_ids_after_the_servers_were_wiped(wiped: 
         next(mine)
 
 
-Restored = tuple[Client, Callable[[Callable[[], object]], Client]]
+Restored = tuple[Client, Callable[..., Client]]
 
 
 @pytest.fixture
@@ -97,7 +98,7 @@ def restored(own_server: ServerProcess, make_client: MakeClient) -> Restored:
     ours = make_client(hosts=own_server.hosts, session_timeout=20.0)
     data, copy = own_server.folder / "data", own_server.folder / "copy"
 
-    def restore(meanwhile: Callable[[], object]) -> Client:
+    def restore(meanwhile: Callable[[], object], has_old_znodes: bool = False) -> Client:
         session_id = ours.session_id
         own_server.kill()
         shutil.copytree(data, copy)
@@ -112,7 +113,7 @@ def restored(own_server: ServerProcess, make_client: MakeClient) -> Restored:
         for number in range(50):
             value.set(number)
         eventually(lambda: ours.state == "connected")
-        assert ours.session_id == session_id
+        assert ours.session_id == session_id or has_old_znodes
         return theirs
 
     return ours, restore
@@ -172,3 +173,12 @@ def test_id_generator_raises_if_no_block_was_taken_since_a_restore_with_its_sess
     restore(lambda: next(mine))
     with pytest.raises(CorruptNodeError, match="block 1, though block 1 was taken"):
         next(mine)
+
+
+def test_lock_that_was_held_in_the_backup_is_free_after_a_restore_with_its_session(restored: Restored) -> None:
+    """The holder has released it since, and does not know the znode, but keeps its session alive."""
+    ours, restore = restored
+    lock = Lock(name="l", client=ours, linger=0)
+    lock.acquire()
+    theirs = Lock(name="l", client=restore(lock.release, has_old_znodes=True))
+    assert theirs.acquire(timeout=PATIENCE)

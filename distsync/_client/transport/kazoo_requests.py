@@ -17,6 +17,7 @@ from distsync._protocols.steps import (
     Create,
     Created,
     Delete,
+    Ephemerals,
     Exists,
     GetData,
     Listing,
@@ -106,6 +107,26 @@ class KazooMultiRead(namedtuple("KazooMultiRead", "paths")):
         return results
 
 
+class GetEphemerals(namedtuple("GetEphemerals", "path")):
+    """Request for the ephemeral znodes of the session, which kazoo lacks."""
+
+    type = 103
+
+    def serialize(self) -> bytes:
+        path = self.path.encode()
+        return bytes(serialization.int_struct.pack(len(path)) + path)
+
+    @classmethod
+    def deserialize(cls, data: bytes, offset: int) -> list[str]:
+        (count,) = serialization.int_struct.unpack_from(data, offset)
+        offset += serialization.int_struct.size
+        paths: list[str] = []
+        for _ in range(count):
+            path, offset = serialization.read_string(data, offset)
+            paths.append(path)
+        return paths
+
+
 def _packed(operation: Any, acls: dict[int, bytes]) -> bytes:
     """Return an operation of a multi with its header. ``acls`` caches packed ACLs by id."""
     header = serialization.multiheader_struct.pack(operation.type, False, -1)
@@ -181,6 +202,7 @@ RECORDS: dict[type[Any], Callable[[Translator, Any, Watcher | None], Any]] = {
     MultiRead: lambda _, request, __: KazooMultiRead(request.paths),
     Exists: lambda _, request, watcher: serialization.Exists(request.path, watcher),
     Children: lambda _, request, watcher: serialization.GetChildren2(request.path, watcher),
+    Ephemerals: lambda _, request, __: GetEphemerals(request.path),
     Sync: lambda *_: TransactionRequest(()),
     Multi: lambda self, request, _: self.multi(request),
 }
@@ -193,6 +215,7 @@ RESULTS: dict[type[Any], Callable[[Any], Any]] = {
     GetData: lambda response: Node(response[0] or b"", Stat._make(response[1])),
     Exists: lambda response: None if response is None else Stat._make(response),
     Children: lambda response: Listing(tuple(response[0]), Stat._make(response[1])),
+    Ephemerals: tuple,
     Sync: lambda _: None,
 }
 

@@ -12,6 +12,7 @@ held during a wait, and no reply is lost when the state changes:
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -27,14 +28,20 @@ from distsync._client.lease.lease_clock import LeaseClock
 from distsync._client.transport.kazoo_client import RawKazooClient
 from distsync._client.transport.kazoo_errors import LEADER_ERRORS, translate
 from distsync._client.transport.kazoo_requests import Translator, result_of
+from distsync._client.transport.own_nodes import OwnNodes
 from distsync._client.transport.reply_futures import Batch, Outcome, ReplyFuture
 from distsync._client.transport.watch_table import WatchTable
 from distsync._protocols.steps import Create, Delete, Multi, Request, SessionInfo, SetData, Signal, Sync
 from distsync._signal_handlers import raise_if_from_handler
 from distsync.errors import ClientClosedError, ConfigurationError, SessionLostError
 
+logger = logging.getLogger("distsync.client")
+
 #: Requests whose replies prove that the session was alive when they were sent (see lease_clock.py).
 PROVING_REQUESTS = (Create, Delete, SetData, Multi, Sync)
+
+#: Requests that create or delete znodes.
+NODE_CHANGES = (Create, Delete, Multi)
 
 #: The session is replaced after this many refused handshakes in a row, if its timeout has passed.
 #: The server then has older data than this client has seen (it was restored, or wiped), and kazoo
@@ -52,6 +59,7 @@ class ZooKeeperSession:
         lease: LeaseClock,
         holds: HoldTable,
         on_change: Callable[[], None],
+        on_many_own_nodes: Callable[[], object] = lambda: None,
     ) -> None:
         self.state = ConnectionState.CONNECTING
         self.info: SessionInfo | None = None
@@ -59,6 +67,8 @@ class ZooKeeperSession:
         self.failure: Exception | None = None
         self.changes = Signal()
         self.watches = WatchTable()
+        self.own_nodes = OwnNodes(on_many_own_nodes)
+        self.older_data: SessionInfo | None = None
         self.heartbeats = 0
         self.closing = False
         self.lost_since: float | None = None
@@ -230,6 +240,8 @@ class ZooKeeperSession:
         ):
             before_proof(lease_clock())  # a late proof cannot revive a lease that has expired
             self._lease.prove(reply.session_id, reply.sent_at)
+        if isinstance(reply.request, NODE_CHANGES):
+            self.own_nodes.record(reply.request, outcome.value, outcome.error)
         reply.settle(outcome)
 
     def _outcome_of(self, reply: ReplyFuture, response: Any) -> Outcome:
@@ -260,6 +272,7 @@ class ZooKeeperSession:
         is_new = session_id != self._session_id
         if is_new:
             self._end_session()
+            self.own_nodes.begin_session()
             self._lease.begin(session_id, timeout_ms / 1000, self._attempted_at)
         self._holds.expire(lease_clock())  # by the old timeout, under which they were held
         self._lease.renegotiate(timeout_ms / 1000)
@@ -285,6 +298,7 @@ class ZooKeeperSession:
         if kazoo.client_state == KeeperState.AUTH_FAILED:
             schemes = ", ".join(scheme for scheme, _ in self._address[1])
             self.fail(ConfigurationError("auth", schemes, "the server refused these credentials, or requires others"))
+        self.own_nodes.on_disconnect(kazoo.last_zxid)
         self._disconnected(ConnectionState.LOST if state == KazooState.LOST else ConnectionState.SUSPENDED)
 
     def _disconnected(self, state: ConnectionState) -> None:
@@ -371,6 +385,26 @@ class ZooKeeperSession:
         assert kazoo is not None
         kazoo.end(0.2, flush=False)
         self._disconnected(ConnectionState.LOST)
+        self.start(*self._address)
+
+    def on_older_data(self, session: SessionInfo) -> None:
+        """Let the background thread end the session: the servers were restored from a backup that contains it."""
+        self.older_data = session
+
+    def end_if_older_data(self) -> None:
+        """End the session if the servers were restored from a backup that contains it, and begin a new one.
+
+        The holds end first: the servers delete the znodes of the session at once.
+        """
+        session, self.older_data = self.older_data, None
+        with self.lock:
+            kazoo = self._kazoo
+            if kazoo is None or session is None or session != self.info or self.closing:
+                return
+            self._kazoo = None
+        logger.warning("the servers have older data than before, with this session: beginning a new one")
+        self._disconnected(ConnectionState.LOST)
+        kazoo.end(1.0)
         self.start(*self._address)
 
     def statistics(self) -> ClientStatistics:
