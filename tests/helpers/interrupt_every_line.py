@@ -7,7 +7,7 @@ import dis
 import inspect
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import CodeType, FrameType
 from typing import Any
 
@@ -79,10 +79,16 @@ class Strike:
         return self.where
 
 
-def strikes(action: Callable[[], object], check: Callable[[str], object], step: int = 1, first: int = 1) -> int:
-    """``check(where)`` after each; returns how many there were."""
+def strikes(
+    action: Callable[[], object],
+    check: Callable[[str], object],
+    step: int = 1,
+    first: int = 1,
+    errors: Sequence[type[BaseException]] = (KeyboardInterrupt,),
+) -> int:
+    """``check(where)`` after each; returns how many there were. One of ``errors`` is raised after the other."""
     which = first
-    while (where := Strike(which).during(action)) is not None:
+    while (where := Strike(which, errors[which // step % len(errors)]).during(action)) is not None:
         check(where)
         which += step
     return which
