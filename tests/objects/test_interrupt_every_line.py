@@ -7,6 +7,7 @@ import random
 import signal
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from types import FrameType
@@ -20,13 +21,16 @@ from helpers.worker_processes import Running
 
 from distsync import (
     Condition,
+    Counter,
     DoubleBarrier,
     Group,
+    IdGenerator,
     JoinableQueue,
     Lock,
     LockLostError,
     NotHeldError,
     Partitioner,
+    RateLimiter,
     RLock,
     Semaphore,
     SharedLock,
@@ -425,3 +429,21 @@ def test_item_of_an_interrupted_worker_is_done_or_redelivered(
     use()
     theirs.put("item")
     assert strikes_split_by_server(server_kind, use, check, STEP) > 100
+
+
+TURNS: list[Callable[[str], Callable[[], object]]] = [
+    lambda name: partial(Counter(name=name).add, 1),
+    lambda name: RateLimiter(1e6, name=name).acquire,
+    lambda name: partial(IdGenerator(1, name=name).next_ids, 2),
+]
+
+
+@pytest.mark.slow("interrupts every line")
+@pytest.mark.parametrize("make", TURNS, ids=["Counter", "RateLimiter", "IdGenerator"])
+def test_call_after_an_interrupted_call_does_not_wait_for_it(
+    make: Callable[[str], Callable[[], object]], client: Client
+) -> None:
+    """The threads of a process take turns, and an interrupted call passes its turn on."""
+    with ThreadPoolExecutor(1) as executor:
+        step = max(1, STEP // 3)
+        assert strikes(make("n"), lambda where: executor.submit(make("n")).result(PATIENCE), step) > 20

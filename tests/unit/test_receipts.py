@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Coroutine
+from contextlib import suppress
 from itertools import count
 from typing import Any
 
 import pytest
+from helpers.interrupt_every_line import Strike
 
 from distsync._protocols.receipts import Receipts
 from distsync._protocols.steps import (
@@ -117,3 +119,22 @@ def test_lost_transaction_is_sent_again_with_the_same_receipt() -> None:
     script, receipts = Script(DisconnectedError("/a"), (None, STAT)), Receipts("/receipts")
     assert script.run(receipts.commit(Delete("/a"))).results == (None,)
     assert len(set(script.asked_of)) == len(receipts.free) == 1
+
+
+@pytest.mark.parametrize(
+    "answers", [((None, STAT),), (AccessDeniedError("/a", "DELETE"),), (DisconnectedError("/a"), (None, STAT))]
+)
+def test_interrupted_transaction_puts_its_receipt_back_once(answers: tuple[Any, ...]) -> None:
+    """Otherwise two transactions share it, and each takes the other's outcome for its own."""
+    which, where = 0, ""
+    while where is not None:
+        which += 1
+        script, receipts = Script(*answers), Receipts("/receipts")
+
+        def commit() -> None:
+            with suppress(AccessDeniedError):
+                script.run(receipts.commit(Delete("/a")))  # noqa: B023
+
+        where = Strike(which).during(commit)
+        assert len(receipts.free) == len(set(receipts.free)), where
+    assert which > 10
