@@ -17,7 +17,7 @@ A cancelled task records that it has left, in the transaction that deletes its z
 parties that counted on it wait for another one.
 
 If a party's session ends without such a record, the waiters that had seen it break the barrier. So
-do those that had arrived earlier, even if none has seen it: the arrivals are counted (arrivals.py). A
+do those that had arrived earlier, even if none has seen it: the arrivals are counted (generation.py). A
 full group opens without the missing party.
 
 A party that gives up without a connection breaks the barrier, and leaves, when it is connected
@@ -44,8 +44,13 @@ from functools import partial
 from itertools import chain
 from typing import Any
 
-from distsync._protocols.barriers.arrivals import ArrivalCount
-from distsync._protocols.barriers.generation import RESET, BarrierGeneration, BarrierSnapshot, generation_in
+from distsync._protocols.barriers.generation import (
+    RESET,
+    ArrivalCount,
+    BarrierGeneration,
+    BarrierSnapshot,
+    generation_in,
+)
 from distsync._protocols.receipts import Receipts, raise_deadline
 from distsync._protocols.retries import (
     INTERRUPTED,
