@@ -33,26 +33,39 @@ def handles_first_instruction(code: CodeType) -> bool:
     return code.co_exceptiontable.startswith(b"\x80")
 
 
+def is_at_start(frame: FrameType) -> bool:
+    """Return whether a frame that was called or resumed is at its first instruction."""
+    starts = [each.offset for each in dis.get_instructions(frame.f_code) if each.opname == "RESUME"]
+    return frame.f_lasti <= (starts[0] if starts else 0)
+
+
 class Strike:
     """An exception at the ``which``-th place in the lines of ``packages``; ``where`` it was, None if there are fewer.
 
-    Like a signal handler's, its frame has the interrupted frame as an argument.
+    Like a signal handler's, its frame has the interrupted frame as an argument. With ``coroutines``, the first
+    instruction of a coroutine is a place, too.
     """
 
     def __init__(
-        self, which: int, error: type[BaseException] = KeyboardInterrupt, packages: tuple[str, ...] = (OURS,)
+        self,
+        which: int,
+        error: type[BaseException] = KeyboardInterrupt,
+        packages: tuple[str, ...] = (OURS,),
+        *,
+        coroutines: bool = False,
     ) -> None:
         self.left = which
         self.where: str | None = None
         self.raised = error("of a signal handler")
         self.packages = packages
+        self.coroutines = coroutines
 
     def __call__(self, frame: FrameType, event: str, arg: Any) -> None:
         name = frame.f_code.co_filename
         if event not in ("call", "c_return") or not name.startswith(self.packages) or self.where is not None:
             return
-        if event == "call" and frame.f_code.co_flags & SUSPENDABLE:
-            return  # what a profiler raises there passes its frame by, unlike a signal
+        if event == "call" and frame.f_code.co_flags & SUSPENDABLE and not (self.coroutines and is_at_start(frame)):
+            return  # what a profiler raises where a coroutine is resumed passes its frame by, unlike a signal
         if event == "call" and sys.version_info < (3, 12) and handles_first_instruction(frame.f_code):
             return
         self.left -= 1
@@ -85,10 +98,16 @@ def strikes(
     step: int = 1,
     first: int = 1,
     errors: Sequence[type[BaseException]] = (KeyboardInterrupt,),
+    make: Callable[..., Strike] = Strike,
 ) -> int:
     """``check(where)`` after each; returns how many there were. One of ``errors`` is raised after the other."""
     which = first
-    while (where := Strike(which, errors[which // step % len(errors)]).during(action)) is not None:
+    while (where := make(which, errors[which // step % len(errors)]).during(action)) is not None:
         check(where)
         which += step
     return which
+
+
+def in_protocols(which: int) -> Strike:
+    """Return a strike at the ``which``-th place in the lines of protocols, which does not depend on timing."""
+    return Strike(which, packages=(os.path.join(OURS, "_protocols"),), coroutines=True)

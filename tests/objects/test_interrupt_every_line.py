@@ -14,7 +14,7 @@ from types import FrameType
 from typing import Any
 
 import pytest
-from helpers.interrupt_every_line import OURS, Strike, strikes
+from helpers.interrupt_every_line import OURS, Strike, in_protocols, strikes
 from helpers.leak_census import Observer
 from helpers.timing import PATIENCE, UNIT, eventually
 from helpers.worker_processes import Running
@@ -42,6 +42,8 @@ from distsync._protocols.queues import claim_queue as joinable_protocol
 from distsync._protocols.retries import read_all
 from distsync._protocols.steps import Exists
 from distsync._protocols.wait_queue import contenders
+from distsync.multiprocessing import BoundedSemaphore as MultiprocessingBoundedSemaphore
+from distsync.multiprocessing import Semaphore as MultiprocessingSemaphore
 from distsync.multiprocessing import Value
 from distsync.queue import Empty
 
@@ -75,6 +77,53 @@ def test_interrupted_with_block_leaves_the_object_free(kind: Any, client: Client
 
     use()
     assert strikes(use, check, STEP) > 100
+
+
+@pytest.mark.parametrize("kind", [MultiprocessingSemaphore, MultiprocessingBoundedSemaphore])
+def test_interrupted_block_of_a_semaphore_of_processes_leaves_its_permit_free(
+    kind: Any, client: Client, make_client: MakeClient
+) -> None:
+    ours, theirs = kind(name="x"), kind(name="x", client=make_client())
+
+    def use() -> None:
+        with ours:
+            pass
+
+    def check(where: str) -> None:
+        assert not ours.held, where
+        assert theirs.acquire(timeout=PATIENCE), f"not free after an interrupt at {where}"
+        theirs.release()
+        eventually(lambda: theirs.get_value() == 1, f"not one permit after an interrupt at {where}")
+
+    use()
+    assert strikes(use, check, make=in_protocols) > 50
+
+
+@pytest.mark.parametrize("kind", [MultiprocessingSemaphore, MultiprocessingBoundedSemaphore])
+def test_interrupted_release_of_a_permit_of_another_process_releases_one_permit(
+    kind: Any, client: Client, make_client: MakeClient
+) -> None:
+    ours, theirs = kind(2, name="x"), kind(2, name="x", client=make_client())
+    which, where = 0, ""
+    while where is not None:
+        which += 1
+        assert theirs.acquire(timeout=PATIENCE)
+        assert theirs.acquire(timeout=PATIENCE)
+        where = in_protocols(which).during(ours.release)
+        eventually(lambda: theirs.get_value() == 1, f"not released after an interrupt at {where}")
+        theirs.release()
+        eventually(lambda: theirs.get_value() == 2, f"released twice after an interrupt at {where}")
+    assert which > 50
+
+
+def test_interrupted_release_of_a_new_permit_adds_one_permit(client: Client) -> None:
+    semaphore = MultiprocessingSemaphore(1, name="x")
+    which, where = 0, ""
+    while where is not None:
+        which += 1
+        where = in_protocols(which).during(semaphore.release)
+        eventually(lambda: semaphore.get_value() == which + 1, f"{which} after an interrupt at {where}")  # noqa: B023
+    assert which > 50
 
 
 @pytest.mark.slow("thousands of signals")

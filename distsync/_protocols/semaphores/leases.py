@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from functools import partial
 from typing import Any
 
@@ -307,6 +307,22 @@ class SemaphoreCore:
 
     async def _add(self, count: int, max_permits: int | None, returned: list[Grant]) -> None:
         """Add permits, unless too many would be free together with those that are ``returned``."""
+        while True:
+            operations = await self.add_operations(count, max_permits, returned)
+            try:
+                await self.receipts.commit(*operations)
+                return
+            except (BadVersionError, NoNodeError):
+                continue
+
+    async def add_operations(
+        self, count: int, max_permits: int | None, returned: Sequence[Grant] = ()
+    ) -> tuple[Check | SetData, ...]:
+        """Return the transaction that adds permits, together with those that are ``returned``.
+
+        Raise OverReleaseError if more than ``max_permits`` would be free. If the transaction raises
+        BadVersionError or NoNodeError, call this again.
+        """
         returning = {grant.entry.name for grant in returned}
         sync: tuple[Sync, ...] = ()
         while True:
@@ -324,11 +340,7 @@ class SemaphoreCore:
             if excess > len(held):
                 raise OverReleaseError("Semaphore released too many times")
             change = SetData(self.path, format_permits(initial, extra + count), node.stat.version)
-            try:  # only if enough permits are still held
-                await self.receipts.commit(change, *map(Check, held[len(held) - excess :]))
-                return
-            except (BadVersionError, NoNodeError):
-                continue
+            return change, *map(Check, held[len(held) - excess :])  # only if enough permits are still held
 
     async def value(self) -> int:
         """Return the number of free permits."""

@@ -17,6 +17,7 @@ from functools import partial
 
 from distsync._protocols import wait_queue
 from distsync._protocols.locks.grant import Grant, TemporaryOwner, of_owner
+from distsync._protocols.receipts import Operation
 from distsync._protocols.retries import read_all
 from distsync._protocols.semaphores.leases import SemaphoreCore
 from distsync._protocols.steps import (
@@ -46,6 +47,47 @@ from distsync.errors import (
 )
 
 
+class PermitRelease:
+    """The release of one permit, which happens exactly once, by a call or else in the background.
+
+    A call that is interrupted runs `finish` in the background.
+
+    Attributes:
+        entry: The contender that has the permit; with None, any permit of another process is released.
+        is_sent: Whether a transaction was sent whose outcome `settle` gets if it is unknown.
+        is_done: Whether the permit is released in the background, or the call has reported why not.
+    """
+
+    def __init__(
+        self, core: SemaphoreCore, max_permits: int | None, entry: wait_queue.QueueEntry | None = None
+    ) -> None:
+        self.core = core
+        self.max_permits = max_permits
+        self.entry = entry
+        self.is_sent = self.is_done = False
+
+    def send(self) -> bool:
+        """Note that the transaction is about to be sent. For ``still_needed`` of Receipts.commit."""
+        self.is_sent = True
+        return True
+
+    async def settle(self, committed: bool | None) -> None:
+        """Release the permit unless the transaction did. For ``on_unknown_outcome`` of Receipts.commit."""
+        if committed is False:
+            self.is_sent = False
+            await self.finish()
+
+    async def finish(self) -> None:
+        """Release the permit in the background, unless a transaction that does it was sent."""
+        if self.is_sent or self.is_done:
+            return
+        self.is_done = True
+        if self.entry is None:
+            await _release_another(self.core, self.max_permits)
+        else:
+            await _cancel_wait(self.core, self.entry, self.max_permits)
+
+
 async def acquire_permit(
     core: SemaphoreCore,
     contender_data: bytes,
@@ -61,6 +103,7 @@ async def acquire_permit(
     """
     _forget_released_elsewhere(core)
     while True:
+        release = PermitRelease(core, max_permits)
         try:
             entry, replies = await _enqueue_with_receipt(core, contender_data, max_permits)
         except DeadlineError as error:
@@ -71,23 +114,20 @@ async def acquire_permit(
                 return None
             continue
         try:
+            release.entry = entry
             admitted = await core.wait_for_admission(entry, contender_data, replies, blocking)
             if admitted:
                 return await core.hold_permit(entry, owner)
+            if admitted is False and await _cancel(release, entry):
+                return None
+            if (await Connected()).session_id == entry.session_id:
+                return Grant(entry, owner=owner)
         except SessionLostError:
             continue
         except BaseException as error:
-            await Background(_cancel_wait(core, entry, max_permits))
-            if isinstance(error, DeadlineError) and not is_interrupt(error):
-                return None
-            raise
-        if admitted is False and await _cancel(core, entry, max_permits):
-            return None
-        try:
-            if (await Connected()).session_id == entry.session_id:
-                return Grant(entry, owner=owner)
-        except BaseException as error:
-            await Background(_cancel_wait(core, entry, max_permits))
+            for grant in [each for each in core.grants if each.entry is entry]:
+                core.grants.remove(grant)  # otherwise the undo of the call would release it a second time
+            await Background(release.finish())
             if isinstance(error, DeadlineError) and not is_interrupt(error):
                 return None
             raise
@@ -141,44 +181,39 @@ async def _cancel_wait(core: SemaphoreCore, entry: wait_queue.QueueEntry, max_pe
     if (await Connected()).session_id != entry.session_id:
         return
     with suppress(OverReleaseError):
-        if not await _cancel(core, entry, max_permits) and (await Connected()).session_id == entry.session_id:
-            await _release_permit_elsewhere(core, max_permits)
+        if (
+            not await _cancel(PermitRelease(core, max_permits, entry), entry)
+            and (await Connected()).session_id == entry.session_id
+        ):
+            await _release_permit_elsewhere(PermitRelease(core, max_permits))
 
 
-async def _cancel(core: SemaphoreCore, entry: wait_queue.QueueEntry, max_permits: int | None) -> bool:
-    """Delete our contender, in the background if interrupted or at the deadline.
+async def _cancel(release: PermitRelease, entry: wait_queue.QueueEntry) -> bool:
+    """Delete our contender, in the background at the deadline.
 
-    Return False if another process has released it. Raise OverReleaseError if too many permits
-    would be free.
+    If this is interrupted, the caller must run ``release.finish()`` in the background. Return False
+    if another process has released it. Raise OverReleaseError if too many permits would be free.
     """
-    in_flight = False
-
-    async def settle(committed: bool | None) -> None:
-        if committed is False:
-            await _cancel_wait(core, entry, max_permits)
-
+    core, max_permits = release.core, release.max_permits
     try:
         while True:
             change, exceeds_max = (None, False) if max_permits is None else await core.release_operations(max_permits)
-            in_flight = True
+            operations = (Delete(entry.path),) if change is None else (change, Delete(entry.path))
             try:
-                operations = (Delete(entry.path),) if change is None else (change, Delete(entry.path))
-                await core.receipts.commit(*operations, on_unknown_outcome=settle)
+                await core.receipts.commit(*operations, on_unknown_outcome=release.settle, still_needed=release.send)
                 break
             except BadVersionError:
-                core.version, in_flight = -1, False
+                core.version, release.is_sent = -1, False
     except NoNodeError:
+        release.is_sent = False
         return False
     except OutcomeUnknownError:
         return True
-    except BaseException as error:
-        was_interrupted = is_interrupt(error)
-        is_late = isinstance(error, DeadlineError) and not was_interrupted
-        if is_late or (was_interrupted and not in_flight):
-            await Background(_cancel_wait(core, entry, max_permits))
-        if is_late:
-            return True
-        raise
+    except DeadlineError as error:
+        raise_if_from_handler(error)
+        release.is_sent = False  # the transaction was not executed
+        await Background(release.finish())
+        return True
     if exceeds_max:
         raise OverReleaseError("Semaphore released too many times")
     return True
@@ -233,34 +268,30 @@ async def _release_one(core: SemaphoreCore, max_permits: int | None, owner: obje
 
     A permit that another process has already released is not counted.
     """
-    grant = None
+    release, is_counted = PermitRelease(core, max_permits), False
     try:
         _forget_released_elsewhere(core)
         for grant in of_owner(core.grants, owner, 1):
+            release.entry, is_counted = grant.entry, True
             remaining[0] -= 1
             core.grants.remove(grant)
             await StopHolding(grant.loss)
-    except BaseException:
-        if grant is not None:
-            await Background(_cancel_wait(core, grant.entry, max_permits))
-        raise
-    if grant is None:
-        remaining[0] -= 1
-        await _release_permit_elsewhere(core, max_permits)
-        return
-    existed = await _cancel(core, grant.entry, max_permits)
-    if grant.loss.fired:
-        raise LockLostError(core.path, grant.loss.reason)
-    try:
-        if existed or (await Connected()).session_id == grant.entry.session_id:
+            existed = await _cancel(release, grant.entry)
+            if grant.loss.fired:
+                raise LockLostError(core.path, grant.loss.reason)
+            if not existed and (await Connected()).session_id != grant.entry.session_id:
+                raise LockLostError(core.path, "session expired")
             remaining[0] += not existed
             return
+        is_counted = True
+        remaining[0] -= 1
+        await _release_permit_elsewhere(release)
     except BaseException as error:
-        await Background(_cancel_wait(core, grant.entry, max_permits))
-        if isinstance(error, DeadlineError) and not is_interrupt(error):
-            return
-        raise
-    raise LockLostError(core.path, "session expired")
+        is_late = isinstance(error, DeadlineError) and not is_interrupt(error)
+        if is_counted and (is_late or is_interrupt(error)):
+            await Background(release.finish())
+        if not is_late:
+            raise
 
 
 async def drop_permit(core: SemaphoreCore, grant: Grant, max_permits: int | None) -> None:
@@ -277,50 +308,44 @@ async def drop_permit(core: SemaphoreCore, grant: Grant, max_permits: int | None
         await _release_rest(core, 1, max_permits, grant.owner)
 
 
-async def _release_permit_elsewhere(core: SemaphoreCore, max_permits: int | None) -> None:
-    """Release any permit that is held, or add one if none is.
+async def _release_permit_elsewhere(release: PermitRelease) -> None:
+    """Release any permit that is held, or add one if none is; in the background at the deadline.
 
-    If interrupted, or at the deadline, this is completed in the background, unless an outcome has
-    already been reported to the caller.
+    If this is interrupted, the caller must run ``release.finish()`` in the background.
     """
-    in_flight = is_reported = False
-    path = core.path
-
-    async def settle(committed: bool | None) -> None:
-        if committed is False and not is_reported:
-            await _release_another(core, max_permits)
-
+    core, max_permits, path = release.core, release.max_permits, release.core.path
     try:
         while True:
             _, listing, node = await read_all(Sync(path), Children(path), GetData(path))
             limit = core.limit(node) if isinstance(node, Node) else core.initial
             holders = wait_queue.in_order(listing.names)[:limit] if isinstance(listing, Listing) else []
-            in_flight = True
-            if not holders:
-                if max_permits is not None and limit >= max_permits:
-                    raise OverReleaseError("Semaphore released too many times")
-                await core.release(1, max_permits)
-                return
+            operations: tuple[Operation, ...]
+            if holders:
+                operations = (Delete(f"{path}/{holders[0].name}"),)
+            elif max_permits is not None and limit >= max_permits:
+                raise OverReleaseError("Semaphore released too many times")
+            else:
+                operations = await core.add_operations(1, max_permits)
             try:
-                await core.receipts.commit(Delete(f"{path}/{holders[0].name}"), on_unknown_outcome=settle)
+                await core.receipts.commit(*operations, on_unknown_outcome=release.settle, still_needed=release.send)
                 return
-            except NoNodeError:
-                in_flight = False
+            except (BadVersionError, NoNodeError):
+                release.is_sent = False
             except OutcomeUnknownError as error:
                 if error.args[2] != "deadline":
                     raise
                 return
     except BaseException as error:
-        was_interrupted = is_interrupt(error)
-        is_late = isinstance(error, DeadlineError) and not was_interrupted
-        if is_late or (was_interrupted and not in_flight):
-            await Background(_release_another(core, max_permits))
-        if not is_late:
-            is_reported = not was_interrupted
+        if is_interrupt(error):
             raise
+        if not isinstance(error, DeadlineError):
+            release.is_done = True
+            raise
+        release.is_sent = False  # the transaction was not executed
+        await Background(release.finish())
 
 
 async def _release_another(core: SemaphoreCore, max_permits: int | None) -> None:
     """Complete an interrupted release. An excessive release is not reported."""
     with suppress(OverReleaseError):
-        await _release_permit_elsewhere(core, max_permits)
+        await _release_permit_elsewhere(PermitRelease(core, max_permits))
