@@ -108,6 +108,6 @@ def strikes(
     return which
 
 
-def in_protocols(which: int) -> Strike:
+def in_protocols(which: int, error: type[BaseException] = KeyboardInterrupt) -> Strike:
     """Return a strike at the ``which``-th place in the lines of protocols, which does not depend on timing."""
-    return Strike(which, packages=(os.path.join(OURS, "_protocols"),), coroutines=True)
+    return Strike(which, error, packages=(os.path.join(OURS, "_protocols"),), coroutines=True)
