@@ -178,11 +178,12 @@ class Receipts:
                 if on_unknown_outcome is not None and is_interrupt(error):
                     await Background(on_unknown_outcome(False))
                 raise
-            if isinstance(error, DeadlineError) and (not in_doubt or (in_flight and not error.sent)):
+            late = error if isinstance(error, DeadlineError) and not is_interrupt(error) else None
+            if late is not None and (not in_doubt or (in_flight and not late.sent)):
                 self.free.append(receipt)
                 raise
             await Background(self._settle(receipt, nonce, on_unknown_outcome))
-            if isinstance(error, DeadlineError) and not is_interrupt(error):
+            if late is not None:
                 raise OutcomeUnknownError("a transaction", operations[0].path, "deadline") from error
             raise
 

@@ -28,7 +28,7 @@ from distsync._protocols.steps import (
     SetData,
     Stat,
 )
-from distsync.errors import AccessDeniedError, DisconnectedError, PayloadTooLargeError
+from distsync.errors import AccessDeniedError, DeadlineError, DisconnectedError, PayloadTooLargeError
 
 SESSION = 7
 STAT = Stat(1, 1, 0, 0, 0, 0, 0, SESSION, 0, 0, 1)
@@ -124,17 +124,26 @@ def test_lost_transaction_is_sent_again_with_the_same_receipt() -> None:
 @pytest.mark.parametrize(
     "answers", [((None, STAT),), (AccessDeniedError("/a", "DELETE"),), (DisconnectedError("/a"), (None, STAT))]
 )
-def test_interrupted_transaction_puts_its_receipt_back_once(answers: tuple[Any, ...]) -> None:
+@pytest.mark.parametrize("error", [KeyboardInterrupt, DeadlineError])
+def test_interrupted_transaction_puts_its_receipt_back_once_and_tells_its_outcome(
+    answers: tuple[Any, ...], error: type[BaseException]
+) -> None:
     """Otherwise two transactions share it, and each takes the other's outcome for its own."""
     which, where = 0, ""
     while where is not None:
         which += 1
         script, receipts = Script(*answers), Receipts("/receipts")
 
+        told: list[bool | None] = []
+
+        async def tell(done: bool | None) -> None:
+            told.append(done)  # noqa: B023
+
         def commit() -> None:
             with suppress(AccessDeniedError):
-                script.run(receipts.commit(Delete("/a")))  # noqa: B023
+                script.run(receipts.commit(Delete("/a"), on_unknown_outcome=tell))  # noqa: B023
 
-        where = Strike(which).during(commit)
+        where = Strike(which, error).during(commit)
         assert len(receipts.free) == len(set(receipts.free)), where
+        assert len(told) == (where is not None), where
     assert which > 10
