@@ -108,8 +108,13 @@ class Client:
         except BaseException:
             protocol.close()
             raise
-        result: Result = runtime.run(protocol, timeout, subject)
-        return result
+        try:
+            result: Result = runtime.run(protocol, timeout, subject)
+            return result
+        except DistsyncError:
+            if self._is_outlived():
+                lifecycle.wait_for_end()
+            raise
 
     async def run_async(
         self, protocol: Coroutine[Any, Any, Result], timeout: float | None = None, subject: Loggable | None = None
@@ -136,6 +141,8 @@ class Client:
             second to clean up.
         """
         with lifecycle.importing():
+            from asyncio import sleep
+
             from distsync._client.driver import asyncio_driver  # imports asyncio, so only if it is used
 
         try:
@@ -143,8 +150,13 @@ class Client:
         except BaseException:
             protocol.close()
             raise
-        result: Result = await asyncio_driver.run(runtime, protocol, timeout, subject)
-        return result
+        try:
+            result: Result = await asyncio_driver.run(runtime, protocol, timeout, subject)
+            return result
+        except DistsyncError:
+            if self._is_outlived():
+                await sleep(lifecycle.DAEMON_S)
+            raise
 
     def tell(self, protocol: Coroutine[Any, Any, Any]) -> Any:
         """Start a protocol in this thread, and continue it in the background once it has to wait.
@@ -505,12 +517,20 @@ class Client:
         runtime = self._latest_runtime
         if runtime is None:
             with self._start_lock:
-                if self.closed:
-                    raise ClientClosedError(call)
-                runtime = self._latest_runtime or self._start_runtime()
-        if runtime.closing or self.closed:
+                if not self.closed:
+                    runtime = self._latest_runtime or self._start_runtime()
+        if runtime is None or runtime.closing or self.closed:
+            if self._is_outlived():
+                lifecycle.wait_for_end()
             raise ClientClosedError(call)
         return runtime
+
+    def _is_outlived(self) -> bool:
+        """Return whether a failed call does not return, because it is in a daemon thread and the process ends."""
+        if not self.closed or not lifecycle.is_outlived():
+            return False
+        runtime = self._latest_runtime
+        return runtime is None or (runtime.may_wait_here() and not runtime.dispatcher.is_current())
 
     def _start_runtime(self) -> ClientRuntime:
         """Start the runtime, and return it.
@@ -561,6 +581,9 @@ class Client:
         Note:
             Waiting calls raise ClientClosedError. Held objects are lost, with the reason "client
             closed".
+
+            At the end of the process, which closes all clients, calls in daemon threads do not
+            return.
 
             If interrupted, the close is incomplete. The next close, or that at the end of the
             process, completes it.

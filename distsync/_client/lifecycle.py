@@ -115,6 +115,10 @@ class ImportGate:
             self._changed.notify_all()
 
 
+#: How long a call in a daemon thread does not return at the end of the process, in seconds. Limited, because an
+#: atexit handler of the program may wait for the thread.
+DAEMON_S = 5.0
+
 #: Advice of madvise(2): the kernel clears the memory in a forked child, whatever forked it.
 MADV_WIPEONFORK = 18
 
@@ -148,14 +152,16 @@ class CurrentProcess:
     Attributes:
         pid: Its id.
         mark: An object whose item 0 is 1 in this process, and 0 in all its forked children.
+        ended_by: Identifier of the thread that closes all clients at the end of the process; None before.
     """
 
-    __slots__ = ("import_gate", "mark", "pid")
+    __slots__ = ("ended_by", "import_gate", "mark", "pid")
 
     def __init__(self) -> None:
         self.pid = os.getpid()
         self.mark: mmap | ProcessIdMark = ProcessIdMark()
         self.import_gate = ImportGate()
+        self.ended_by: int | None = None
 
 
 process = CurrentProcess()
@@ -235,7 +241,7 @@ def _after_fork_in_parent() -> None:
 
 
 def _discard_state_of_parent() -> None:
-    process.import_gate, process.mark = ImportGate(), ProcessIdMark()
+    process.import_gate, process.mark, process.ended_by = ImportGate(), ProcessIdMark(), None
     _generations.append(None)
     _forks.append(None)
     for one in _copy_of(_living):
@@ -254,6 +260,7 @@ def close_all() -> None:
         for callback in _before_end_callbacks:
             callback()
     finally:
+        process.ended_by = threading.get_ident()
         close_clients()
 
 
@@ -276,7 +283,23 @@ def _close_if_alone() -> None:
     """Close all clients, unless other non-daemon threads still run, which are joined after this."""
     here = threading.current_thread()
     if all(thread is here or thread.daemon for thread in threading.enumerate()):
+        process.ended_by = threading.get_ident()
         close_clients()
+
+
+def is_outlived() -> bool:
+    """Return whether this is a daemon thread, and all clients are closed because the process ends.
+
+    A failed call should not return then, for `DAEMON_S`, as one of the standard library does not.
+    Its error would be none of the program's, and its traceback would be printed.
+    """
+    ended_by = process.ended_by
+    return ended_by is not None and ended_by != threading.get_ident() and threading.current_thread().daemon
+
+
+def wait_for_end() -> None:
+    """Wait for the end of the process, for up to `DAEMON_S`."""
+    threading.Event().wait(DAEMON_S)
 
 
 def close_clients() -> None:

@@ -107,6 +107,80 @@ main()
 """
 """The client is made during the fork, which the child's name for the event depends on."""
 
+DAEMONS = """
+import asyncio, atexit, sys, threading, time
+
+atexit.register(time.sleep, 0.3)  # runs after the clients were closed
+import multiprocessing
+import distsync.asyncio
+from distsync.queue import Queue
+from distsync.threading import Event, Lock
+
+busy, taken = Queue(name="busy"), Lock(name="taken")
+
+def get():
+    while True:
+        busy.get()
+        busy.task_done()
+
+def acquire():
+    taken.acquire()
+
+def use():
+    while True:
+        with Lock(name="free"):
+            busy.put(1)
+
+def use_later():
+    time.sleep(0.5)
+    use()
+
+def use_in_loop():
+    async def get(name):
+        await distsync.asyncio.Queue(name=name).get()
+
+    async def main():
+        await asyncio.gather(get("a"), get("b"))
+
+    asyncio.run(main())
+
+def main():
+    taken.acquire()
+    for target in (get, acquire, use, use_later, use_in_loop):
+        threading.Thread(target=target, daemon=True).start()
+    time.sleep(0.4)
+
+if __name__ == "__main__":
+    if sys.argv[1] == "child":
+        child = multiprocessing.get_context("fork").Process(target=main)
+        child.start()
+        child.join()
+    else:
+        main()
+"""
+
+JOINED = """
+import atexit, threading
+
+thread = None
+atexit.register(lambda: thread.join())
+from distsync._client import lifecycle
+from distsync.errors import ClientClosedError
+from distsync.threading import Event
+
+lifecycle.DAEMON_S = 0.2
+
+def wait():
+    try:
+        Event(name="never").wait()
+    except ClientClosedError:
+        print("closed")
+
+Event(name="never").is_set()
+thread = threading.Thread(target=wait, daemon=True)
+thread.start()
+"""
+
 PATH = {"PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}", "PYTHONWARNINGS": "ignore"}  # Python 3.12 warns of each fork
 
 
@@ -142,6 +216,15 @@ def test_fork_may_be_the_first_use(shells: Shells) -> None:
 @pytest.mark.parametrize("what", ["shutdown", "nothing"])
 def test_program_ends_when_the_calls_of_its_executors_are_done(shells: Shells, what: str) -> None:
     assert run(shells, CALLS, what) == ("done 81\n", "")
+
+
+@pytest.mark.parametrize("where", ["program", "child"])
+def test_daemon_threads_in_calls_end_in_silence_with_the_process(shells: Shells, where: str) -> None:
+    assert run(shells, DAEMONS, where) == ("", "")
+
+
+def test_daemon_thread_that_an_atexit_handler_waits_for_ends(shells: Shells) -> None:
+    assert run(shells, JOINED) == ("closed\n", "")
 
 
 def test_pools_that_end_or_are_open_at_the_end_are_put_away_in_silence(shells: Shells, observer: Observer) -> None:

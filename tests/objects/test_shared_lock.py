@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from helpers.interrupt_every_line import strikes
+from helpers.interrupt_every_line import in_protocols, strikes
 from helpers.leak_census import Observer
 from helpers.remote_functions import general as remote
 from helpers.timing import PATIENCE, UNIT, eventually
@@ -365,6 +365,32 @@ def test_interrupt_at_any_line_leaves_the_lock_free(client: Client, make_client:
 
     use()
     assert strikes(use, check, 13) > 100
+
+
+@pytest.mark.parametrize("linger", [0.0, 60.0])
+@pytest.mark.parametrize("interrupted", ["acquire", "release"])
+def test_interrupted_reader_of_a_writer_leaves_the_writer_held_until_its_release(
+    interrupted: str, linger: float, client: Client, make_client: MakeClient
+) -> None:
+    lost: list[LockLostError] = []
+    ours = SharedLock(name="x", linger=linger, on_lost=lost.append)
+    theirs = SharedLock(name="x", linger=0, client=make_client())
+    which, where = 0, ""
+    while where is not None:
+        which += 1
+        ours.writer.acquire()
+        if interrupted == "release":
+            ours.reader.acquire()
+        where = in_protocols(which).during(getattr(ours.reader, interrupted))
+        assert ours.writer.held, where
+        ours.writer.release()
+        if where is None and interrupted == "acquire":
+            ours.reader.release()
+        assert not ours.reader.held, where
+        assert theirs.writer.acquire(timeout=PATIENCE), f"not free after an interrupt at {where}"
+        theirs.writer.release()
+        assert lost == [], where
+    assert which > 5
 
 
 # ---- names, kinds, pickles

@@ -123,8 +123,12 @@ class SharedCore:
         return self.reads(owner) and self._reenter(owner)
 
     def reads_under(self, grant: Grant | None) -> ReadGrant | None:
-        """Return the contender that was acquired by the writer that holds ``grant``, if any."""
-        return next((share for share in tuple(self.shares) if grant is not None and share.writing is grant), None)
+        """Return the contender by which the writer that holds ``grant`` reads, or has read before its downgrade.
+
+        If only the clean-up of an interrupted call is left of it, there is nothing to downgrade.
+        """
+        shares = (share for share in tuple(self.shares) if grant is not None and share.writing is grant)
+        return next((share for share in shares if share.is_held or share.downgrading or not share.inside), None)
 
     # ---- acquire
 
