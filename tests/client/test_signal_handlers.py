@@ -16,7 +16,7 @@ from distsync import ClientClosedError, DeadlineError, Lock, Queue
 from distsync.queue import Empty
 from distsync.testing.faulty_proxy import Proxy
 
-STEP = int(os.environ.get("DISTSYNC_STRIKES_STEP", "7"))
+STEP = int(os.environ.get("DISTSYNC_TEST_STRIKES_STEP", "7"))
 """Interrupt only at each n-th place: all of them take minutes."""
 
 MakeClient = Callable[..., Any]

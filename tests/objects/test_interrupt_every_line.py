@@ -41,7 +41,7 @@ from distsync._protocols.wait_queue import contenders
 from distsync.multiprocessing import Value
 from distsync.queue import Empty
 
-STEP = int(os.environ.get("DISTSYNC_STRIKES_STEP", "7"))
+STEP = int(os.environ.get("DISTSYNC_TEST_STRIKES_STEP", "7"))
 """Interrupt only at each n-th place: all of them take minutes."""
 
 MakeClient = Callable[..., Client]
