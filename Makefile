@@ -31,10 +31,10 @@ check: lint types docs  ## what one runs at each save: ruff, pydoclint, mypy, th
 	$(VENV)/bin/pytest tests/unit -m "not slow" -n $(WORKERS) $(PYTEST_ARGS)
 
 test: $(STAMP) zookeeper  ## the tests that are not slow, on the embedded server and on a real ZooKeeper
-	DISTSYNC_NEED_ZOOKEEPER=1 $(VENV)/bin/pytest -m "not slow" -n $(WORKERS) $(PYTEST_ARGS)
+	DISTSYNC_TEST_NEED_ZOOKEEPER=1 $(VENV)/bin/pytest -m "not slow" -n $(WORKERS) $(PYTEST_ARGS)
 
 test-all: $(STAMP) zookeeper  ## everything there is: all tests, off, interop, the tox matrix; an hour
-	DISTSYNC_NEED_ZOOKEEPER=1 DISTSYNC_SIMULATIONS=100 DISTSYNC_DIFFERENTIAL=100 \
+	DISTSYNC_TEST_NEED_ZOOKEEPER=1 DISTSYNC_TEST_SIMULATIONS=100 DISTSYNC_TEST_DIFFERENTIAL=100 \
 		$(VENV)/bin/pytest -n $(WORKERS) $(PYTEST_ARGS)
 	$(MAKE) off
 	$(MAKE) interop
@@ -44,20 +44,20 @@ wire: $(STAMP)  ## the session tests with kazoo's own reading and writing
 	DISTSYNC_TEST_FAST_WIRE=0 $(VENV)/bin/pytest tests/client -n $(WORKERS) $(PYTEST_ARGS)
 
 off: $(STAMP) zookeeper  ## locks and queues, CPython's own tests and chaos, with all that makes it fast switched off
-	DISTSYNC_NEED_ZOOKEEPER=1 DISTSYNC_LINGER=0 DISTSYNC_TEST_FAST_WIRE=0 DISTSYNC_TEST_TOGETHER=0 \
+	DISTSYNC_TEST_NEED_ZOOKEEPER=1 DISTSYNC_LINGER=0 DISTSYNC_TEST_FAST_WIRE=0 DISTSYNC_TEST_TOGETHER=0 \
 		$(VENV)/bin/pytest $(OFF) -n $(WORKERS) $(PYTEST_ARGS)
 	DISTSYNC_LINGER=0 DISTSYNC_FAST_WIRE=0 PYTHONPATH=tests \
 		$(VENV)/bin/python -m chaos lock queue --server zookeeper --seconds 10 $(CHAOS_ARGS)
 
 simulate: $(STAMP)  ## N simulated schedules per primitive: make simulate N=50000
-	DISTSYNC_SIMULATIONS=$(N) $(VENV)/bin/pytest tests/simulation -n 2 --timeout=0 $(PYTEST_ARGS)
+	DISTSYNC_TEST_SIMULATIONS=$(N) $(VENV)/bin/pytest tests/simulation -n 2 --timeout=0 $(PYTEST_ARGS)
 
 differential: $(STAMP) zookeeper  ## N random scripts on both servers: make differential N=10000
-	DISTSYNC_NEED_ZOOKEEPER=1 DISTSYNC_DIFFERENTIAL=$(N) $(VENV)/bin/pytest tests/server/test_differential.py $(PYTEST_ARGS)
+	DISTSYNC_TEST_NEED_ZOOKEEPER=1 DISTSYNC_TEST_DIFFERENTIAL=$(N) $(VENV)/bin/pytest tests/server/test_differential.py $(PYTEST_ARGS)
 
 interop: $(STAMP) zookeeper  ## the real Curator beside us; its jars are fetched once, 450 MB (scripts/curator_jars.py)
 	$(VENV)/bin/python scripts/curator_jars.py
-	DISTSYNC_NEED_ZOOKEEPER=1 $(VENV)/bin/pytest tests/interop $(PYTEST_ARGS)
+	DISTSYNC_TEST_NEED_ZOOKEEPER=1 $(VENV)/bin/pytest tests/interop $(PYTEST_ARGS)
 
 chaos: $(STAMP) zookeeper  ## real processes under faults, histories checked: CHAOS_ARGS='lock queue --server ensemble --runs 20'
 	PYTHONPATH=tests $(VENV)/bin/python -m chaos $(CHAOS_ARGS)

@@ -35,7 +35,7 @@ _HOMES = {
     "errors": "DistsyncError UsageError NotHeldError NotOwnerError UpgradeError OverReleaseError"
     " ReleasedTooOftenError PayloadError"
     " PayloadTooLargeError PayloadPickleError NameInUseError NameTakenError MismatchError VoteRefusedError"
-    " ConfigurationError PatchError UnavailableError LockLostError UnreachableError"
+    " ConfigurationError ConfigurationWarning PatchError UnavailableError LockLostError UnreachableError"
     " ServerStartError SessionLostError OutcomeUnknownError ClientClosedError AccessDeniedError DeadlineError"
     " ObjectRemovedError"
     " TaskLostError WorkerStartError SequenceExhaustedError"

@@ -30,6 +30,7 @@ from distsync._server.autostart.address_file import ServerAddress as ServerAddre
 from distsync.errors import AccessDeniedError as AccessDeniedError
 from distsync.errors import ClientClosedError as ClientClosedError
 from distsync.errors import ConfigurationError as ConfigurationError
+from distsync.errors import ConfigurationWarning as ConfigurationWarning
 from distsync.errors import CorruptNodeError as CorruptNodeError
 from distsync.errors import DeadlineError as DeadlineError
 from distsync.errors import DistsyncError as DistsyncError
@@ -107,6 +108,7 @@ __all__ = [
     "Condition",
     "Config",
     "ConfigurationError",
+    "ConfigurationWarning",
     "Contender",
     "CorruptNodeError",
     "CountDownLatch",

@@ -208,6 +208,12 @@ class ConfigurationError(UsageError, ValueError):
     template = "{0}={1!r} cannot be used: {2}"
 
 
+class ConfigurationWarning(UserWarning):
+    """A warning about an environment variable that has no effect, such as a misspelt one."""
+
+    __module__ = "distsync"
+
+
 class PatchError(UsageError, ValueError):
     """A module cannot be patched. Nothing was patched.
 

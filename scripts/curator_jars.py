@@ -3,7 +3,7 @@ in the user's cache folder.
 
 ``python scripts/curator_jars.py`` prints their folder; with ``--cached`` nothing is fetched, and the exit status says
 whether they are there; ``--classpath`` prints what ZOOKEEPER_CLASSPATH may be set to, so that tests and ensembles run
-ZooKeeper 3.9.5. DISTSYNC_INTEROP_JARS names a folder of one's own, with any version of Curator and ZooKeeper in it.
+ZooKeeper 3.9.5. DISTSYNC_TEST_INTEROP_JARS names a folder of one's own, with any version of Curator and ZooKeeper in it.
 
 Both are inside pyspark's source package: 450 MB, of which 13 MB are kept.
 """
@@ -54,7 +54,7 @@ ZOOKEEPER = (
 
 def folder() -> Path:
     """Where the jars are, or will be."""
-    own = os.environ.get("DISTSYNC_INTEROP_JARS")
+    own = os.environ.get("DISTSYNC_TEST_INTEROP_JARS")
     return Path(own) if own else platformdirs.user_cache_path("distsync") / "curator-5.9.0"
 
 
@@ -67,7 +67,7 @@ def found() -> list[Path]:
 def classpath() -> str:
     """Of a server of ZooKeeper; empty where jars are missing."""
     jars = [jar for jar in found() if not jar.name.startswith("curator-")]
-    own = bool(os.environ.get("DISTSYNC_INTEROP_JARS"))
+    own = bool(os.environ.get("DISTSYNC_TEST_INTEROP_JARS"))
     complete = own or {*ZOOKEEPER} <= {jar.name for jar in jars}
     return ":".join(map(str, jars)) if complete else ""
 
@@ -111,7 +111,7 @@ def unpack(package: Path, target: Path) -> None:
 def main() -> None:
     if "--cached" in sys.argv[1:]:
         sys.exit(bool(lacking()))
-    serves, own = "--classpath" in sys.argv[1:], os.environ.get("DISTSYNC_INTEROP_JARS")
+    serves, own = "--classpath" in sys.argv[1:], os.environ.get("DISTSYNC_TEST_INTEROP_JARS")
     needed = not classpath() if serves else shutil.which("javac") and not found()
     if needed and not own:
         print(f"fetching jars, out of {SOURCE} (450 MB, once)", file=sys.stderr, flush=True)

@@ -65,7 +65,7 @@ def nobodys_settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
     home.chmod(0o700)
     with pytest.MonkeyPatch.context() as patch:
         for name in [name for name in os.environ if name.startswith("DISTSYNC_") and "TEST" not in name]:
-            if name not in ("DISTSYNC_SIMULATIONS", "DISTSYNC_NEED_ZOOKEEPER", "DISTSYNC_LINGER"):
+            if name not in ("DISTSYNC_TEST_SIMULATIONS", "DISTSYNC_TEST_NEED_ZOOKEEPER", "DISTSYNC_LINGER"):
                 patch.delenv(name)
         feature_switches.set_by_environment(patch)
         for name in ("XDG_RUNTIME_DIR", "XDG_STATE_HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME"):

@@ -68,6 +68,7 @@ def connect(
     tls_verify: bool | None = None,
     fast_wire: bool | None = None,
     linger: float | None = None,
+    require_hosts: bool | None = None,
     default: bool = True,
 ) -> Client:
     """Create a client, and make it the default one of this process.
@@ -102,6 +103,8 @@ def connect(
         tls_verify: Whether to verify the certificates of servers; True by default.
         fast_wire: Whether to use distsync's fast I/O instead of kazoo's; True by default.
         linger: Seconds for which a released lock stays cached; 0 disables caching, 0.1 by default.
+        require_hosts: Whether to refuse the embedded server, so that a process whose environment lacks
+            DISTSYNC_HOSTS does not silently use it; False by default.
         default: Whether to make the client the default one.
 
     Returns:

@@ -29,10 +29,14 @@ tls_verify               DISTSYNC_TLS_VERIFY           0 accepts any certificate
 fast_wire                DISTSYNC_FAST_WIRE            0 uses kazoo's I/O, which is slower
 linger                   DISTSYNC_LINGER               seconds for which a released lock stays
                                                        cached, 0.1; 0 disables caching
+require_hosts            DISTSYNC_REQUIRE_HOSTS        1 refuses to use the embedded server
 ======================== ============================= ============================================
 
 An empty variable counts as not set, except for DISTSYNC_AUTH, _AUTHKEY, _TLS, _TLS_CA and
 _TLS_CERT: an empty one is an error, because ignoring it would disable a protection.
+
+Any other variable that begins with ``DISTSYNC_`` causes a ConfigurationWarning, unless it is one of
+OTHER_VARIABLES or begins with ``DISTSYNC_TEST_``.
 
 An accepted key that contains a comma must be an argument: ``authkeys_accepted=[b"a,b"]``. In
 DISTSYNC_AUTH a comma begins another entry only if ``word:`` follows. A password that contains such
@@ -44,15 +48,17 @@ from __future__ import annotations
 import math
 import os
 import re
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from importlib.util import find_spec
 from typing import Any
 
+from distsync._client.lifecycle import importing
 from distsync._client.naming.paths import check_namespace, check_path
 from distsync._client.payload_codec import LIMIT_BYTES, Codec, ItemCodec, check_codec
 from distsync._signal_handlers import raise_if_from_handler
-from distsync.errors import ConfigurationError
+from distsync.errors import ConfigurationError, ConfigurationWarning
 
 MAX_TIMEOUT = 2_000_000.0  # seconds; in ms it must fit the protocol's 32 bits
 HOST = re.compile(r"(?:\[[0-9A-Fa-f:.%]+\]|[^\s:/,\[\]@]+)(?::(\d{1,5}))?")
@@ -64,6 +70,9 @@ TLS_FILES = ("tls_ca", "tls_cert", "tls_key")
 GUARDS = ("auth", "authkey", "tls", "tls_ca", "tls_cert")
 """Settings that protect the data: an empty variable must not disable them."""
 PREFIX = "DISTSYNC_"
+OTHER_VARIABLES = frozenset(("DISTSYNC_RUNTIME_DIR", "DISTSYNC_STATE_DIR", "DISTSYNC_IDLE_EXIT"))
+"""Variables that are not settings of a client: those of the embedded server that starts by itself."""
+TEST_PREFIX = "DISTSYNC_TEST_"
 EMBEDDED = object()
 """As ``hosts``: the embedded server, even if DISTSYNC_HOSTS is set."""
 
@@ -89,6 +98,7 @@ class Settings:
     tls_verify: bool = True
     fast_wire: bool = True
     linger: float = 0.1
+    require_hosts: bool = False
 
     def payload_codec(self, limit_bytes: int = LIMIT_BYTES) -> Codec:
         return Codec(self.codec, self.authkey, limit_bytes, self.authkeys_accepted)
@@ -106,12 +116,27 @@ def read_settings(environment: Mapping[str, str] | None = None, **arguments: Any
     unknown = set(arguments) - set(NAMES)
     if unknown:
         raise TypeError(f"unknown setting {', '.join(sorted(unknown))}: there are {', '.join(NAMES)}")
-    found = _found(os.environ if environment is None else environment, arguments)
+    if environment is None:
+        environment = os.environ
+        _warn_of_unknown_variables(environment)
+    found = _found(environment, arguments)
     values = {name: _checked(name, setting, value) for name, (setting, value) in found.items()}
     if any(values.get(name) for name in TLS_FILES):
         values.setdefault("tls", True)
     _check_together(values, found)
     return Settings(**values)
+
+
+def _warn_of_unknown_variables(environment: Mapping[str, str]) -> None:
+    known = {PREFIX + name.upper() for name in NAMES if name != "acl"} | OTHER_VARIABLES
+    for variable in sorted(environment):
+        if variable.startswith(PREFIX) and not variable.startswith(TEST_PREFIX) and variable not in known:
+            with importing():
+                import difflib
+
+            similar = difflib.get_close_matches(variable, known, 1, cutoff=0.8)
+            hint = f"did you mean {similar[0]}?" if similar else f"the variables are {', '.join(sorted(known))}"
+            warnings.warn(f"{variable} is not a setting of distsync: {hint}", ConfigurationWarning, stacklevel=2)
 
 
 def _found(environment: Mapping[str, str], arguments: Mapping[str, Any]) -> dict[str, tuple[str, Any]]:
@@ -139,6 +164,9 @@ def _checked(name: str, setting: str, value: Any) -> Any:
 
 
 def _check_together(values: Mapping[str, Any], found: Mapping[str, tuple[str, Any]]) -> None:
+    if values.get("require_hosts") and "hosts" not in values:
+        setting, value = found["require_hosts"]
+        raise ConfigurationError(setting, value, "it refuses the embedded server: give hosts, or set DISTSYNC_HOSTS")
     if values.get("tls") and "hosts" not in values:
         name = next(name for name in ("tls", *TLS_FILES) if name in found)
         raise ConfigurationError(*found[name], "it needs hosts: the embedded server is used without TLS")
@@ -286,4 +314,5 @@ CHECKS: dict[str, Callable[[Any], Any]] = {
     "tls_verify": _switch,
     "fast_wire": _switch,
     "linger": linger_seconds,
+    "require_hosts": _switch,
 }

@@ -5,12 +5,12 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from distsync._client import json_data
 from distsync._objects.base import SharedObject
 from distsync._objects.observable import PredicateWaitable
-from distsync._objects.validation import validate_callback
+from distsync._objects.validation import refuse_positional, validate_callback
 from distsync._protocols.state.config import ConfigCore, ConfigSnapshot
 from distsync._protocols.state.watch_cache import Listener, WatchCache
 from distsync.errors import CorruptNodeError
@@ -73,13 +73,14 @@ class Config(PredicateWaitable, SharedObject, MutableMapping[str, Any]):
 
     def __init__(
         self,
-        *,
+        *_: NoReturn,
         name: str | None = None,
         client: Client | None = None,
         path: str | None = None,
         acl: Sequence[Any] | None = None,
         on_change: OnChange | None = None,
     ) -> None:
+        refuse_positional(self, _)
         super().__init__(name, client, path, acl)
         self._on_change: OnChange | None = None
         self._listener: Listener | None = None

@@ -119,6 +119,8 @@ class Election(PredicateWaitable, Lock):
         on_deposed: Callable[[LockLostError], Any] | None = None,
         layout: str = "curator",
     ) -> None:
+        if isinstance(data, str) and name is None and path is None:
+            raise TypeError(f"without a name, {data!r} is taken for one: pass name={data!r}, or both data and name")
         super().__init__(name=name, client=client, path=path, acl=acl, on_lost=on_deposed, layout=layout)
         encode(data, "the data of a candidate")
         self._data = data

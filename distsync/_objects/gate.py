@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from distsync._objects.base import SharedObject, type_name
 from distsync._objects.ownership import repr_state
-from distsync._objects.validation import validate_timeout
+from distsync._objects.validation import refuse_positional, validate_timeout
 from distsync._protocols.state.gate import GateCore
 
 if TYPE_CHECKING:
@@ -55,12 +55,13 @@ class Gate(SharedObject):
 
     def __init__(
         self,
-        *,
+        *_: NoReturn,
         name: str | None = None,
         client: Client | None = None,
         path: str | None = None,
         acl: Sequence[Any] | None = None,
     ) -> None:
+        refuse_positional(self, _)
         super().__init__(name, client, path, acl)
 
     @property

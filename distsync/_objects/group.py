@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from distsync._client import contender_info
 from distsync._client.contender_info import Contender, describe
 from distsync._client.json_data import encode, fields, with_data
 from distsync._objects.base import SharedObject
 from distsync._objects.observable import PredicateWaitable, call_logged
-from distsync._objects.validation import validate_callback
+from distsync._objects.validation import refuse_positional, validate_callback
 from distsync._pickle import public_in
 from distsync._protocols.state.group import KAZOO, GroupCore, Members
 from distsync._protocols.state.watch_cache import Listener, WatchCache
@@ -100,7 +100,7 @@ class Group(PredicateWaitable, SharedObject):
 
     def __init__(
         self,
-        *,
+        *_: NoReturn,
         name: str | None = None,
         client: Client | None = None,
         path: str | None = None,
@@ -109,6 +109,7 @@ class Group(PredicateWaitable, SharedObject):
         on_join: OnMember | None = None,
         on_leave: OnMember | None = None,
     ) -> None:
+        refuse_positional(self, _)
         if layout not in LAYOUTS:
             raise ConfigurationError("layout", layout, f"it must be one of {', '.join(LAYOUTS)}")
         super().__init__(name, client, path, acl)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeVar
 
 from distsync._client.contender_info import Contender, describe
 from distsync._client.lifecycle import importing
 from distsync._objects.base import current_owner, exit_context, parse_contenders, type_name
 from distsync._objects.lock_fast_path import CachedLockFastPath
 from distsync._objects.revocation import Revocable
-from distsync._objects.validation import validate_layout, validate_timeout
+from distsync._objects.validation import refuse_positional, validate_layout, validate_timeout
 from distsync._protocols import wait_queue
 from distsync._protocols.locks.cache_revocation import QUERY_TIMEOUT_S, holders_and_waiters
 from distsync._protocols.locks.grant import TemporaryOwner
@@ -56,7 +56,7 @@ class LockBase(Revocable):
 
     def __init__(
         self,
-        *,
+        *_: NoReturn,
         name: str | None = None,
         client: Client | None = None,
         path: str | None = None,
@@ -66,6 +66,7 @@ class LockBase(Revocable):
         layout: str = "curator",
         linger: float | None = None,
     ) -> None:
+        refuse_positional(self, _)
         super().__init__(name, client, path, on_lost, on_revoke, acl)
         self._layout = validate_layout(layout, tuple(self._name_suffixes))
         self._explicit_linger = None if linger is None else validate_linger(linger)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Sequence
 from queue import Empty, Full
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 from distsync._client.contender_info import describe
 from distsync._objects.base import SharedObject
-from distsync._objects.validation import validate_maxsize, validate_timeout
+from distsync._objects.validation import refuse_positional, validate_maxsize, validate_timeout
 from distsync._protocols.queues.bulk import Progress, get_many, put_many
 from distsync._protocols.queues.fifo import QueueCore
 from distsync._protocols.queues.ordered import OrderedCore, PriorityCore, key_of
@@ -538,12 +538,13 @@ class SimpleQueue(_QueueBase[Item]):
 
     def __init__(
         self,
-        *,
+        *_: NoReturn,
         name: str | None = None,
         client: Client | None = None,
         path: str | None = None,
         acl: Sequence[Any] | None = None,
     ) -> None:
+        refuse_positional(self, _)
         super().__init__(name, client, path, acl)
 
     def put(self, item: Item, block: bool = True, timeout: float | None = None) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from distsync._client import contender_info
 from distsync._client.contender_info import Contender, describe
@@ -13,7 +13,7 @@ from distsync._client.json_data import encode, fields
 from distsync._client.naming.paths import decode_name, encode_name
 from distsync._objects.base import SharedObject
 from distsync._objects.observable import Observable
-from distsync._objects.validation import validate_timeout
+from distsync._objects.validation import refuse_positional, validate_timeout
 from distsync._pickle import public_in
 from distsync._protocols.state.registry import Entries, RegistryCore
 from distsync._protocols.state.watch_cache import WatchCache
@@ -103,12 +103,13 @@ class Registry(Observable, SharedObject, MutableMapping[str, Entry]):
 
     def __init__(
         self,
-        *,
+        *_: NoReturn,
         name: str | None = None,
         client: Client | None = None,
         path: str | None = None,
         acl: Sequence[Any] | None = None,
     ) -> None:
+        refuse_positional(self, _)
         super().__init__(name, client, path, acl)
 
     @property

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from distsync._client.contender_info import Contender, describe
 from distsync._client.naming import inference
 from distsync._objects.base import current_owner, exit_context, parse_contenders, type_name
 from distsync._objects.locks import RLock
 from distsync._objects.revocation import Revocable
-from distsync._objects.validation import validate_timeout
+from distsync._objects.validation import refuse_positional, validate_timeout
 from distsync._pickle import stable_pickle_name
 from distsync._protocols import wait_queue
 from distsync._protocols.locks import revocation
@@ -471,7 +471,7 @@ class SharedLock:
 
     def __init__(
         self,
-        *,
+        *_: NoReturn,
         name: str | None = None,
         client: Client | None = None,
         path: str | None = None,
@@ -481,6 +481,7 @@ class SharedLock:
         layout: str = "curator",
         linger: float | None = None,
     ) -> None:
+        refuse_positional(self, _)
         resolved = None if path is not None else inference.resolve(self, name)
         text = name if resolved is None else resolved.text
         writer = SharedWriter(

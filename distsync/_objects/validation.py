@@ -26,6 +26,13 @@ accepts, and None to wait forever.
 LAYOUTS = ("curator", "kazoo")
 
 
+def refuse_positional(obj: object, given: tuple[Any, ...]) -> None:
+    """Raise TypeError if arguments were given by position to a constructor that takes none, as a name may be."""
+    if given:
+        hint = f": pass a name as name={given[0]!r}" if isinstance(given[0], str) else ""
+        raise TypeError(f"{type(obj).__name__}() takes no positional arguments ({len(given)} given){hint}")
+
+
 def validate_int(label: str, number: Any, least: int | None = None, or_name: bool = False) -> int:
     """Return ``number`` as an int, or raise TypeError, or ValueError if it is below ``least``.
 

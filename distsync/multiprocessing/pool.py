@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from distsync._client.lifecycle import importing
 from distsync._objects.base import SharedObject
+from distsync._objects.validation import validate_int
 
 if TYPE_CHECKING:
     from distsync._client.client import Client
@@ -54,7 +55,7 @@ class Pool(_stdlib.Pool, SharedObject):
 
     Raises:
         ValueError: A number is out of range, or ``processes`` is 0 without a name.
-        TypeError: ``initializer`` is not callable.
+        TypeError: A number is not whole, or ``initializer`` is not callable.
         UnreachableError: No server could be reached for the client's first connection.
         ConfigurationError: The codec of the client is JSON.
         ModuleNotFoundError: ``progress`` is set, and rich is not installed.
@@ -247,6 +248,7 @@ def _checked(processes: int | None, name: str | None, maxtasks: Any, initializer
     """
     if processes is None:
         processes = _cpus()
+    processes = validate_int("the number of processes", processes, or_name=True)
     if processes < 0 or (processes == 0 and name is None):
         raise ValueError("Number of processes must be at least 1")
     if maxtasks is not None and (not isinstance(maxtasks, int) or maxtasks <= 0):

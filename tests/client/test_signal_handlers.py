@@ -17,7 +17,7 @@ from distsync import ClientClosedError, Condition, Counter, DeadlineError, Lock,
 from distsync.queue import Empty
 from distsync.testing.faulty_proxy import Proxy
 
-STEP = int(os.environ.get("DISTSYNC_STRIKES_STEP", "7"))
+STEP = int(os.environ.get("DISTSYNC_TEST_STRIKES_STEP", "7"))
 """Interrupt only at each n-th place: all of them take minutes."""
 
 MakeClient = Callable[..., Any]

@@ -225,7 +225,7 @@ KINDS: dict[str, type[ServerProcess]] = {kind.name: kind for kind in (EmbeddedPr
 def need_zookeeper() -> None:
     """Skips where there is no ZooKeeper; fails instead where there has to be one."""
     lacking = ZooKeeperProcess.missing()
-    if lacking and (os.environ.get("DISTSYNC_NEED_ZOOKEEPER") or os.environ.get("CI")):
+    if lacking and (os.environ.get("DISTSYNC_TEST_NEED_ZOOKEEPER") or os.environ.get("CI")):
         pytest.fail(lacking, pytrace=False)
     if lacking:
         pytest.skip(lacking)

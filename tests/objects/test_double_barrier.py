@@ -26,7 +26,7 @@ from distsync._client.client import Client
 
 MakeClient = Callable[..., Client]
 
-STEP = int(os.environ.get("DISTSYNC_STRIKES_STEP", "11"))
+STEP = int(os.environ.get("DISTSYNC_TEST_STRIKES_STEP", "11"))
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ from distsync import (
 )
 from distsync._client.client import Client
 
-STEP = int(os.environ.get("DISTSYNC_STRIKES_STEP", "31"))
+STEP = int(os.environ.get("DISTSYNC_TEST_STRIKES_STEP", "31"))
 """Interrupt only at each n-th place: all of them take minutes."""
 
 MakeClient = Callable[..., Client]

@@ -47,7 +47,7 @@ from distsync.multiprocessing import Semaphore as MultiprocessingSemaphore
 from distsync.multiprocessing import Value
 from distsync.queue import Empty
 
-STEP = int(os.environ.get("DISTSYNC_STRIKES_STEP", "7"))
+STEP = int(os.environ.get("DISTSYNC_TEST_STRIKES_STEP", "7"))
 """Interrupt only at each n-th place: all of them take minutes."""
 
 MakeClient = Callable[..., Client]

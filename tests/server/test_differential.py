@@ -1,7 +1,7 @@
 """The embedded server and ZooKeeper 3.8 give the same replies to several clients at once; so does 3.9,
 where it equals 3.8 (helpers/random_scripts.py).
 
-DISTSYNC_DIFFERENTIAL is the number of random scripts, and after a colon the seed of the first:
+DISTSYNC_TEST_DIFFERENTIAL is the number of random scripts, and after a colon the seed of the first:
 2000:500. The same seed gives the same script in each run. Two more servers reap at short intervals;
 every twentieth script uses them.
 """
@@ -21,7 +21,7 @@ from helpers.servers import ServerProcess, ZooKeeperProcess, need_zookeeper
 
 from distsync._server.acl import digest_of
 
-SCRIPTS, FIRST = (int(part or 0) for part in os.environ.get("DISTSYNC_DIFFERENTIAL", "25").partition(":")[::2])
+SCRIPTS, FIRST = (int(part or 0) for part in os.environ.get("DISTSYNC_TEST_DIFFERENTIAL", "25").partition(":")[::2])
 EACH_REAPING = 20
 LASTING, SHORT = 10**9, 100
 """Milliseconds between two looks for what is to be reaped."""

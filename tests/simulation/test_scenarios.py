@@ -1,6 +1,6 @@
 """distsync's own primitives violate nothing under the interleavings and faults of the first seeds.
 
-DISTSYNC_SIMULATIONS is the number of schedules of each scenario: 50 by default, 100 in ``make
+DISTSYNC_TEST_SIMULATIONS is the number of schedules of each scenario: 50 by default, 100 in ``make
 test-all``.
 """
 
@@ -12,7 +12,7 @@ import pytest
 from simulation.engine.runner import run
 from simulation.scenarios import SCENARIOS
 
-SCHEDULES = int(os.environ.get("DISTSYNC_SIMULATIONS", "50"))
+SCHEDULES = int(os.environ.get("DISTSYNC_TEST_SIMULATIONS", "50"))
 
 
 @pytest.mark.parametrize("name", SCENARIOS)

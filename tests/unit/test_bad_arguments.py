@@ -10,6 +10,7 @@ import pytest
 
 import distsync
 import distsync.asyncio
+import distsync.futures
 import distsync.multiprocessing
 
 COUNTED = [
@@ -103,3 +104,37 @@ def test_lock_of_a_condition_without_acquire_is_refused(lock: Any) -> None:
 def test_timeout_above_the_maximum_is_refused_with_the_maximum(seconds: float) -> None:
     with pytest.raises(OverflowError, match=r"exceeds the maximum of \d+ seconds"):
         distsync.Lock(name="refused").acquire(timeout=seconds)
+
+
+NAMED_ONLY = [
+    distsync.Lock,
+    distsync.RLock,
+    distsync.SharedLock,
+    distsync.Event,
+    distsync.SimpleQueue,
+    distsync.Config,
+    distsync.Gate,
+    distsync.Group,
+    distsync.Registry,
+    distsync.Election,
+    distsync.asyncio.Lock,
+    distsync.asyncio.Event,
+]
+
+
+@pytest.mark.parametrize("kind", NAMED_ONLY, ids=label)
+def test_name_given_by_position_is_refused_with_the_keyword_to_use(kind: Callable[..., Any]) -> None:
+    with pytest.raises(TypeError, match="name='jobs'"):
+        kind("jobs")
+
+
+def test_election_with_a_name_takes_text_as_its_data() -> None:
+    assert distsync.Election("host-1", name="leader").name == "leader"
+
+
+@pytest.mark.parametrize("kind", [distsync.multiprocessing.Pool, distsync.futures.Executor], ids=["Pool", "Executor"])
+def test_number_of_processes_that_is_not_whole_is_refused(kind: Callable[..., Any]) -> None:
+    with pytest.raises(TypeError, match="must be a whole number, not 'jobs' .*name='jobs'"):
+        kind("jobs")
+    with pytest.raises(TypeError, match=r"must be a whole number, not 1\.5"):
+        kind(1.5)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,7 @@ import pytest
 from kazoo.security import make_digest_acl
 
 from distsync._client.settings import GUARDS, NAMES, Settings, read_settings
-from distsync.errors import ConfigurationError
+from distsync.errors import ConfigurationError, ConfigurationWarning
 
 
 class OwnCodec:
@@ -256,3 +258,29 @@ def test_further_keys_are_accepted_in_addition_to_the_signing_key(value: Any) ->
     with pytest.raises(ConfigurationError, match="needs authkey") as refusal:
         read_settings({}, authkeys_accepted=value)
     assert "newer" not in str(refusal.value)
+
+
+def test_require_hosts_refuses_the_embedded_server() -> None:
+    with pytest.raises(ConfigurationError, match="DISTSYNC_REQUIRE_HOSTS='1'.*set DISTSYNC_HOSTS"):
+        read_settings({"DISTSYNC_REQUIRE_HOSTS": "1"})
+    with pytest.raises(ConfigurationError, match="require_hosts=True"):
+        read_settings({}, require_hosts=True)
+    assert read_settings({"DISTSYNC_REQUIRE_HOSTS": "1", "DISTSYNC_HOSTS": "h:1"}).hosts == "h:1"
+    assert read_settings({"DISTSYNC_REQUIRE_HOSTS": "1"}, require_hosts=False).hosts is None
+
+
+@pytest.mark.parametrize(
+    ("variable", "hint"), [("DISTSYNC_HOST", "did you mean DISTSYNC_HOSTS?"), ("DISTSYNC_QQQQ", "the variables are")]
+)
+def test_unknown_variable_warns(monkeypatch: pytest.MonkeyPatch, variable: str, hint: str) -> None:
+    monkeypatch.setenv(variable, "zk:2181")
+    with pytest.warns(ConfigurationWarning, match=f"{variable} is not a setting of distsync: {re.escape(hint)}"):
+        read_settings()
+
+
+@pytest.mark.parametrize("variable", ["DISTSYNC_LINGER", "DISTSYNC_STATE_DIR", "DISTSYNC_TEST_MANY"])
+def test_known_variable_does_not_warn(monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
+    monkeypatch.setenv(variable, "1")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        read_settings()

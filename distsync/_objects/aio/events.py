@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn
 
 from distsync._objects import events
 from distsync._objects.aio.base import AsyncObject
 from distsync._objects.ownership import repr_state
+from distsync._objects.validation import refuse_positional
 
 if TYPE_CHECKING:
     from distsync._client.client import Client
@@ -45,7 +46,14 @@ class Event(AsyncObject):
     __module__ = "distsync.asyncio"
     _kind: ClassVar[Any] = events.Event
 
-    def __init__(self, *, name: str | None = None, client: Client | None = None, path: str | None = None) -> None:
+    def __init__(
+        self,
+        *_: NoReturn,
+        name: str | None = None,
+        client: Client | None = None,
+        path: str | None = None,
+    ) -> None:
+        refuse_positional(self, _)
         self._init_sync(name=name, client=client, path=path)
 
     def is_set(self) -> bool:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn
 
 from distsync._client.contender_info import describe
 from distsync._objects import locks
 from distsync._objects.aio.base import AsyncOwnable, mine, raise_or_note, shown_waiters
+from distsync._objects.validation import refuse_positional
 from distsync._protocols.locks.lock import LockCore
 from distsync.errors import LockLostError, NotHeldError
 
@@ -60,12 +61,13 @@ class Lock(AsyncOwnable):
 
     def __init__(
         self,
-        *,
+        *_: NoReturn,
         name: str | None = None,
         client: Client | None = None,
         path: str | None = None,
         linger: float | None = None,
     ) -> None:
+        refuse_positional(self, _)
         self._init_sync(name=name, client=client, path=path, linger=linger)
 
     async def acquire(self) -> Literal[True]:
