@@ -23,6 +23,7 @@ from simulation.scenarios.election import ELECTION
 from simulation.scenarios.event import EVENT
 from simulation.scenarios.external_deletes import EXTERNAL_DELETES
 from simulation.scenarios.gate import GATE
+from simulation.scenarios.generation import GENERATION
 from simulation.scenarios.group import GROUP
 from simulation.scenarios.ids import IDS
 from simulation.scenarios.joinable import JOINABLE
@@ -86,6 +87,7 @@ ALL = (
     PRIORITY,
     GROUP,
     GATE,
+    GENERATION,
     DOUBLE_BARRIER,
     LATCH,
     COUNTER,

@@ -1,0 +1,222 @@
+"""Generation of a module: the processes that use its objects at the same time.
+
+Source: recipes.txt, "Out of the Box Applications: ... Group Membership".
+
+A process joins before its first use of an object that is bound at module or class level. The objects
+live as long as the generation has a member: the last one that leaves deletes them, or the first one
+of the next generation does, before it uses any.
+
+Each join, leave and sweep is one transaction that changes the version of ``path``, and all but a leave
+require the version at which the members were listed. So of two at the same time one is repeated,
+and the znodes that are deleted are those of a generation that no process can join any more. A member
+is ephemeral. One that ``is_dead``, a process of this host that does not run any more, counts as gone
+before its session has ended.
+
+Znodes:
+  ``<path>``               its version counts joins, leaves and sweeps
+  ``<path>/m_<process>_<guid>``  ephemeral, one for each member
+  ``<path>/s_<process>_<guid>``  ephemeral: this process deletes the objects; others wait
+  ``<path>/objects``       all objects of the generation
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+
+from distsync._protocols.queues.blocking_get import LocalTurnQueue
+from distsync._protocols.retries import INTERRUPTED, delete_guaranteed, ensure, read, read_all
+from distsync._protocols.steps import (
+    Background,
+    Check,
+    Children,
+    Connected,
+    Create,
+    Delete,
+    Guid,
+    Listing,
+    Multi,
+    Pipeline,
+    SetData,
+    Signal,
+    Sync,
+    Wait,
+    WakeReason,
+    Watch,
+)
+from distsync.errors import (
+    BadVersionError,
+    DeadlineError,
+    NodeExistsError,
+    NoNodeError,
+    NotEmptyError,
+)
+
+MEMBER = "m_"
+SWEEP = "s_"
+OBJECTS = "objects"
+
+#: Seconds after which to look again whether the process that sweeps still runs.
+SWEEP_CHECK_S = 1.0
+
+#: How many znodes are deleted with one round trip.
+BATCH = 100
+
+
+class GenerationCore:
+    """Membership of this process in the generation of a module.
+
+    Args:
+        path: Path of the module.
+        process: What identifies this process, for the names of its znodes; without ``_``.
+        is_dead: Whether a process that is so identified does provably not run any more.
+    """
+
+    def __init__(self, path: str, process: str, is_dead: Callable[[str], bool]) -> None:
+        self.path = path
+        self.process = process
+        self.is_dead = is_dead
+        #: The session in which this process is a member.
+        self.session_id: int | None = None
+        #: The session in which it has joined last, and the name of its znodes in it.
+        self.named: tuple[int, str] = (0, "")
+        #: Whether others may have to wait for this process.
+        self.is_sweeping = False
+        self.turns = LocalTurnQueue()
+
+    @property
+    def member(self) -> str:
+        """Path of this process's member."""
+        return f"{self.path}/{MEMBER}{self.named[1]}"
+
+    @property
+    def sweep(self) -> str:
+        """Path of the znode by which this process keeps others from joining."""
+        return f"{self.path}/{SWEEP}{self.named[1]}"
+
+    async def join(self) -> None:
+        """Become a member, unless this process is one in the current session. Raises DeadlineError."""
+        turn = Signal()
+        try:
+            if not await self.turns.wait(turn):
+                raise DeadlineError(f"joining {self.path}")
+            while (session_id := (await Connected()).session_id) != self.session_id:
+                await self._join(session_id)
+        except BaseException:
+            if self.is_sweeping:
+                await Background(self.join)  # others wait for it
+            raise
+        finally:
+            self.turns.pass_on(turn)
+
+    async def _join(self, session_id: int) -> None:
+        """Try to become a member in this session."""
+        if self.named[0] != session_id:
+            if self.named[1]:  # a request that was sent in the former session may have been executed in this one
+                await delete_guaranteed(self.member)
+                await delete_guaranteed(self.sweep)
+            self.named = (session_id, f"{self.process}_{await Guid()}")
+        name = self.named[1]
+        while (await Connected()).session_id == session_id:
+            _, listing = await read_all(Sync(self.path), Children(self.path))
+            if isinstance(listing, NoNodeError):
+                await ensure(self.path)
+            elif SWEEP + name in listing.names:  # an earlier call was interrupted
+                await self._sweep()
+            elif MEMBER + name in listing.names:
+                await self._joined(session_id)
+                return
+            elif any(each.startswith(SWEEP) and not self._is_gone(each) for each in listing.names):
+                await self._wait_for_sweep()
+            else:
+                gone = [each for each in listing.names if self._is_gone(each)]
+                living = [each for each in listing.names if each.startswith(MEMBER) and each not in gone]
+                sweeps = OBJECTS in listing.names and not living
+                changes: list[SetData | Create | Delete | Check] = [
+                    SetData(self.path, b"", listing.stat.version),
+                    Create(self.member, ephemeral=True, own_cleanup=True),
+                ]
+                if living:  # its session may end in this moment
+                    changes.append(Check(f"{self.path}/{living[0]}"))
+                else:
+                    changes += [Delete(f"{self.path}/{each}") for each in gone]
+                if sweeps:
+                    self.is_sweeping = True
+                    changes.append(Create(self.sweep, ephemeral=True, own_cleanup=True))
+                try:
+                    await Multi(tuple(changes))
+                except (BadVersionError, NoNodeError, NodeExistsError, *INTERRUPTED):
+                    continue
+                if not sweeps:
+                    await self._joined(session_id)
+                    return
+
+    async def _joined(self, session_id: int) -> None:
+        """Note the membership, if all requests were executed in this session."""
+        if (await Connected()).session_id == session_id:
+            self.session_id, self.is_sweeping = session_id, False
+
+    async def _wait_for_sweep(self) -> None:
+        """Wait until the children change, unless no process sweeps any more."""
+        watch = Watch()
+        listing = await read(Children(self.path, watch))
+        if any(each.startswith(SWEEP) and not self._is_gone(each) for each in listing.names):
+            if await Wait(watch, limit=SWEEP_CHECK_S) is WakeReason.DEADLINE:
+                raise DeadlineError(f"joining {self.path}")
+
+    async def _sweep(self) -> None:
+        """Delete the objects, and then the znode that keeps all others from joining.
+
+        Each transaction requires that znode: another process may join as soon as its session has ended.
+        """
+        while paths := await _tree(f"{self.path}/{OBJECTS}"):
+            some = [Delete(each) for each in reversed(paths[-BATCH:])]
+            try:
+                await Multi((Check(self.sweep), *some))
+            except (NoNodeError, NotEmptyError) as error:
+                if getattr(error, "index", 0) == 0:
+                    break
+            except INTERRUPTED:
+                await Connected()
+        await delete_guaranteed(self.sweep)
+
+    def _is_gone(self, name: str) -> bool:
+        """Return whether a child is a znode of a process that provably does not run any more."""
+        return name.startswith((MEMBER, SWEEP)) and self.is_dead(name[2:].rpartition("_")[0])
+
+    async def leave(self) -> None:
+        """End the membership. The last member deletes the objects of the generation."""
+        session_id, self.session_id = self.session_id, None
+        if session_id is None or (await Connected()).session_id != session_id:
+            return
+        left, listing = await Pipeline(Multi((Delete(self.member), SetData(self.path, b""))), Children(self.path))
+        if isinstance(left, BaseException) or not isinstance(listing, Listing) or OBJECTS not in listing.names:
+            return
+        gone = [each for each in listing.names if self._is_gone(each)]
+        if any(each.startswith((MEMBER, SWEEP)) and each not in gone for each in listing.names):
+            return
+        deletions = [Delete(f"{self.path}/{each}") for each in gone]
+        create = Create(self.sweep, ephemeral=True, own_cleanup=True)
+        try:
+            with suppress(*INTERRUPTED):  # it may have been executed
+                await Multi((SetData(self.path, b"", listing.stat.version), *deletions, create))
+            await self._sweep()
+        except (BadVersionError, NoNodeError):
+            return  # another process joins or sweeps
+        except BaseException:
+            await Background(self._sweep)
+            raise
+
+
+async def _tree(path: str) -> list[str]:
+    """Return the paths of a znode, if it exists, and of all below it, parents first."""
+    found: list[str] = []
+    level = [path]
+    while level:
+        some, level = level[:BATCH], level[BATCH:]
+        listings = await read_all(*(Children(each) for each in some))
+        for each, listing in zip(some, listings, strict=True):
+            if isinstance(listing, Listing):
+                found.append(each)
+                level += [f"{each}/{name}" for name in listing.names]
+    return found
