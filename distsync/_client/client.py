@@ -446,6 +446,20 @@ class Client:
         """
         return paths.object_path(self.namespace, kind, name)
 
+    def at_session(self, protocol: Callable[[], Coroutine[Any, Any, Any]]) -> None:
+        """Run a protocol in the background in each new session from now on.
+
+        Args:
+            protocol: Called to make the coroutine to drive.
+
+        Raises:
+            ClientClosedError: The client is closed.
+
+        Note:
+            Costs no request.
+        """
+        self._require_runtime("at_session()").session_hooks.append(protocol)
+
     def protect(self, path: str, acl: Iterable[Any]) -> None:
         """Use an ACL for the znodes that this client creates at a path and below it from now on.
 

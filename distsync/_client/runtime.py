@@ -104,6 +104,9 @@ class ClientRuntime:
         self._wait_log_throttle = LogThrottle()
         self._guids = Guids()
         self._close_hooks: dict[object, Callable[[], ProtocolCoroutine]] = {}
+        #: Protocols that are run in each new session.
+        self.session_hooks: list[Callable[[], ProtocolCoroutine]] = []
+        self._hooked_session: int | None = 0
 
     # ---- life cycle
 
@@ -124,6 +127,10 @@ class ClientRuntime:
             session_handover.record(id(self), self.hosts, self.zk_session.client_id, self._session_options)
             if self.zk_session.own_nodes.is_due:
                 self._compare_own_nodes()
+            if self.lease.session_id != self._hooked_session:
+                self._hooked_session = self.lease.session_id
+                for hook in self.session_hooks:
+                    self.background_thread.post(hook)
         self.background_thread.wake()
         with self._report_lock:  # of two concurrent changes, the one reported last must be the current one
             before, self._reported_state = self._reported_state, self.zk_session.state

@@ -22,7 +22,7 @@ from distsync._client import default_client as default
 from distsync._client.contender_info import Contender
 from distsync._client.deadlines import read_timeout
 from distsync._client.naming import inference
-from distsync._client.naming.paths import check_path
+from distsync._client.naming.paths import bound_object_path, check_path
 from distsync._pickle import stable_pickle_name
 from distsync._protocols.receipts import Receipts
 from distsync._protocols.retries import remove_tree
@@ -102,12 +102,16 @@ class SharedObject:
             if path is not None
             else inference.resolve(self._naming_target or self, name, warn_if_unnamed=not self._serves_alone)
         )
-        self._name, self._is_unnamed = resolved
+        self._name, self._is_unnamed, self._module = resolved
         self._creator_pid, self._forks, self._was_pickled = os.getpid(), lifecycle.fork_count(), False
         self._finalizer: weakref.finalize[..., Any] | None = None
         self._state_entry: Any = None
         if self._is_unnamed:
             lifecycle.register_before_fork(self)
+
+    def _bind(self, module: inference.Module | None) -> None:
+        """Let this be the object that is bound to its name in ``module``."""
+        self._module = module
 
     @property
     def name(self) -> str:
@@ -122,7 +126,12 @@ class SharedObject:
     @property
     def path(self) -> str:
         """The path of this object's znode."""
-        return self._explicit_path or self.client.path(self._kind, self._name)
+        if self._explicit_path is not None:
+            return self._explicit_path
+        if self._module is not None:
+            client = self.client
+            return bound_object_path(client.namespace, self._module.key(client.hosts is None), self._kind, self._name)
+        return self.client.path(self._kind, self._name)
 
     def _shared_state(self, make: Callable[[str], CoreT]) -> CoreT:
         """Return the state of this object that all threads of this process share."""
@@ -163,10 +172,22 @@ class SharedObject:
     @interruptible_at_entry
     def _run(self, protocol: Coroutine[Any, Any, Any], timeout: float | None = None) -> Any:
         try:
-            return self.client.run(protocol, timeout, self)
+            return self.client.run(self._as_member(protocol), timeout, self)
         except BaseException:
             _close_unstarted(protocol)
             raise
+
+    def _as_member(self, protocol: Coroutine[Any, Any, Any]) -> Coroutine[Any, Any, Any]:
+        """Return a protocol that joins the generation of the object's module first, if that is necessary."""
+        if self._module is None:
+            return protocol
+        client = self.client
+        with lifecycle.importing():
+            from distsync._objects.module_membership import (
+                as_member,  # deferred: it is for objects without a given name
+            )
+
+        return as_member(client, self._module, protocol)
 
     @interruptible_at_entry
     def _read(self, protocol: Coroutine[Any, Any, Any]) -> Any:
@@ -200,7 +221,8 @@ class SharedObject:
         path = self._explicit_path
         origin = self.client.origin
         options = self._options() if self._acl is None else {**self._options(), "acl": self._acl}
-        return shared_object, (type(self), self._arguments(), None if path else self._name, path, origin, options)
+        name = None if path else self._name if self._module is None else (self._name, *self._module)
+        return shared_object, (type(self), self._arguments(), name, path, origin, options)
 
 
 def forget_unnamed(client: Client, path: str, forks: int) -> None:
@@ -213,7 +235,7 @@ def forget_unnamed(client: Client, path: str, forks: int) -> None:
 def shared_object(
     kind: type[Any],
     arguments: tuple[Any, ...],
-    name: str | None,
+    name: str | tuple[str, str, str | None] | None,
     path: str | None,
     origin: Any,
     options: dict[str, Any],
@@ -224,7 +246,11 @@ def shared_object(
     client.
     """
     client = None if origin is None else default.client_of(origin)
-    return kind(*arguments, name=name, path=path, client=client, **options)
+    if not isinstance(name, tuple):
+        return kind(*arguments, name=name, path=path, client=client, **options)
+    found = kind(*arguments, name=name[0], client=client, **options)
+    found._bind(inference.Module(*name[1:]))
+    return found
 
 
 def type_name(obj: object) -> str:

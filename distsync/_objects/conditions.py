@@ -89,6 +89,7 @@ class Condition(LockDelegate, SharedObject):
         if self._explicit_lock is None:
             self._core  # noqa: B018  the lock's znodes are below ours and are deleted with it
             self._explicit_lock = self._lock_type(client=self._explicit_client, path=f"{self.path}/lock")
+            self._explicit_lock._bind(self._module)
         return self._explicit_lock
 
     @property

@@ -106,7 +106,7 @@ class Event(Observable, SharedObject):
         if self.client.may_wait():
             self._run(self._core.set())
         else:
-            self.client.background(self._core.set())
+            self.client.background(self._as_member(self._core.set()))
 
     def clear(self) -> None:
         """Clear the flag.
@@ -124,7 +124,7 @@ class Event(Observable, SharedObject):
         if self.client.may_wait():
             self._run(self._core.clear())
         else:
-            self.client.background(self._core.clear())
+            self.client.background(self._as_member(self._core.clear()))
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until the flag is set, or has been set since the call began.

@@ -613,6 +613,7 @@ class JoinableQueue(Queue[Item]):
             Costs no request.
         """
         found: JoinableQueue[Item] = JoinableQueue(path=f"{self.path}/dead", client=self._explicit_client)
+        found._bind(self._module)
         found._context = self._context or self.path
         return found
 

@@ -573,7 +573,7 @@ class SimpleQueue(_QueueBase[Item]):
             self._put_now(item, True, None, 0)
         else:
             data = self.client.codec.encode(item, self.path)
-            self.client.background(self._core.put(data))
+            self.client.background(self._as_member(self._core.put(data)))
 
     def get(self, block: bool = True, timeout: float | None = None) -> Item:
         """Remove and return the next item, waiting for one if the queue is empty.

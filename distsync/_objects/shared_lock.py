@@ -494,7 +494,9 @@ class SharedLock:
             layout=layout,
             linger=linger,
         )
-        writer._is_unnamed = resolved is not None and resolved.fresh
+        if resolved is not None:
+            writer._is_unnamed = resolved.fresh
+            writer._bind(resolved.module)
         self._begin(writer, SharedReader(writer, on_lost=on_lost, on_revoke=on_revoke))
 
     def _begin(self, writer: SharedWriter, reader: SharedReader) -> None:

@@ -53,11 +53,26 @@ class UnnamedObjectWarning(UserWarning):
     __module__ = "distsync"
 
 
+class Module(NamedTuple):
+    """A module, in which an object is bound to a name, and its file if it is the script that runs."""
+
+    name: str
+    script: str | None = None
+
+    def key(self, is_embedded: bool) -> str:
+        """Return the name by which it is known. On the embedded server, a script is known by its file."""
+        return (is_embedded and self.script) or self.name
+
+
 class Name(NamedTuple):
-    """A name, and whether it is fresh: generated, so that no other process can know it yet."""
+    """A name, and whether it is fresh: generated, so that no other process can know it yet.
+
+    ``module`` is the module or the module of the class in which the object is bound to it, if it is.
+    """
 
     text: str
     fresh: bool
+    module: Module | None = None
 
 
 def resolve(obj: object, name: str | None, warn_if_unnamed: bool = True) -> Name:
@@ -72,8 +87,7 @@ def resolve(obj: object, name: str | None, warn_if_unnamed: bool = True) -> Name
         The name.
     """
     if name is None:
-        bound = bound_name(ignored_object=obj, warn_if_unnamed=warn_if_unnamed)
-        return Name(bound, False) if bound is not None else fresh_name()
+        return bound_name(ignored_object=obj, warn_if_unnamed=warn_if_unnamed) or fresh_name()
     if not isinstance(name, str):
         raise TypeError(f"name must be a str, not {type(name).__name__}")
     return Name(name, False)
@@ -94,7 +108,7 @@ def call_site() -> str:
     return f"{file}:{frame.f_lineno} in {getattr(code, 'co_qualname', code.co_name)}"
 
 
-def bound_name(ignored_object: object = None, warn_if_unnamed: bool = True) -> str | None:
+def bound_name(ignored_object: object = None, warn_if_unnamed: bool = True) -> Name | None:
     """Return ``module.name`` or ``module.Class.name`` for the object being created, or None.
 
     ``ignored_object`` is the object itself. The ``__init__`` methods of its class and subclasses
@@ -111,16 +125,16 @@ def bound_name(ignored_object: object = None, warn_if_unnamed: bool = True) -> s
     with importing():
         from distsync._client.naming.assignment_target import target_of_call
 
-    module = module_name(inside.f_globals)
+    module = module_of(inside.f_globals)
     target = None if _in_comprehension(frame) else target_of_call(frame.f_code, frame.f_lasti)
     if module is None:
         reason = "code at the prompt or in -c has no module name"
     elif target is None:
         reason = "created at module or class level, but not assigned to a name"
     else:
-        text = ".".join((module, *([] if target.is_global else level), target.name))
+        text = ".".join((module.name, *([] if target.is_global else level), target.name))
         if _is_first(inside, text):
-            return text
+            return Name(text, False, module)
         reason = f"{text} was created here before"
     if warn_if_unnamed:
         _warn(inside, reason)
@@ -148,15 +162,17 @@ def _hides_variables(frame: FrameType) -> bool:
     return code.co_name == "<module>" and bool(code.co_varnames) and frame.f_locals is not frame.f_globals
 
 
-def module_name(names: dict[str, Any]) -> str | None:
-    """Return the real name of the module with the globals ``names``; None at a prompt."""
+def module_of(names: dict[str, Any]) -> Module | None:
+    """Return the module with the globals ``names``, by its real name; None at a prompt."""
     name = names.get("__name__")
     if name not in MAIN_NAMES:
-        return name if isinstance(name, str) else None
+        return Module(name) if isinstance(name, str) else None
     spec = names.get("__spec__")
     if spec is not None and spec.name not in MAIN_NAMES:
-        return str(spec.name)
-    return _script_name(names.get("__file__"))
+        return Module(str(spec.name))
+    file = names.get("__file__")
+    script = _script_name(file)
+    return None if script is None else Module(script, os.path.realpath(str(file)))
 
 
 def _script_name(file: object) -> str | None:

@@ -33,6 +33,16 @@ def object_path(namespace: str, kind: str, name: str) -> str:
     return f"{namespace}/{kind}/{encode_name(name)}"
 
 
+def module_path(namespace: str, module: str) -> str:
+    """Return the path of what belongs to a module, or to a script."""
+    return object_path(namespace, "module", module)
+
+
+def bound_object_path(namespace: str, module: str, kind: str, name: str) -> str:
+    """Return the path of an object that is bound to its name in a module, or in a script."""
+    return object_path(f"{module_path(namespace, module)}/objects", kind, name)
+
+
 @lru_cache(maxsize=1024)
 def encode_name(name: str) -> str:
     """Return ``name`` as one component of a path."""

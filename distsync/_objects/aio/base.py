@@ -98,18 +98,20 @@ class AsyncObject:
             starting.release()
 
     async def _await(self, protocol: Coroutine[Any, Any, Any], timeout: float | None = None) -> Any:
-        return await self.client.run_async(protocol, timeout, self._sync)
+        return await self.client.run_async(self._sync._as_member(protocol), timeout, self._sync)
 
     def _run_in_background(self, protocol: Coroutine[Any, Any, Any]) -> None:
         try:
-            self.client.tell(_meanwhile(self._sync, protocol))
+            self.client.tell(_meanwhile(self._sync, self._sync._as_member(protocol)))
         except BaseException:
             protocol.close()
             raise
 
     def _run_blocking(self, protocol: Coroutine[Any, Any, Any], timeout: float | None = None) -> Any:
         client = self.client
-        return client.run(protocol, client.settings.session_timeout if timeout is None else timeout, self._sync)
+        return client.run(
+            self._sync._as_member(protocol), client.settings.session_timeout if timeout is None else timeout, self._sync
+        )
 
     def __reduce__(self) -> tuple[Any, ...]:
         return async_object, (type(self), self._sync)

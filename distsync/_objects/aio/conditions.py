@@ -78,6 +78,7 @@ class Condition(AsyncObject):
             if twin._explicit_lock is None:
                 twin._core  # noqa: B018  registers the condition's znode, which contains the lock's
                 self._lock_made = Lock(client=twin._explicit_client, path=f"{twin.path}/lock")
+                self._lock_made._sync._bind(twin._module)
             else:
                 self._lock_made = Lock.__new__(Lock)
                 self._lock_made._sync = twin._explicit_lock

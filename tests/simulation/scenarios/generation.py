@@ -17,7 +17,7 @@ from simulation.engine.simulation import Simulation
 from simulation.scenarios.common import ROOT, Scenario, finish, processes, spawn, work
 
 from distsync._protocols.retries import INTERRUPTED, ensure
-from distsync._protocols.state.generation import MEMBER, OBJECTS, SWEEP, GenerationCore
+from distsync._protocols.state.module_generation import MEMBER, OBJECTS, SWEEP, GenerationCore
 from distsync._protocols.steps import Connected, Create
 from distsync.errors import NodeExistsError, NoNodeError
 

@@ -21,8 +21,10 @@ Znodes:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import types
+from collections.abc import Callable, Coroutine, Generator
 from contextlib import suppress
+from typing import Any, TypeVar
 
 from distsync._protocols.queues.blocking_get import LocalTurnQueue
 from distsync._protocols.retries import INTERRUPTED, delete_guaranteed, ensure, read, read_all
@@ -37,13 +39,16 @@ from distsync._protocols.steps import (
     Listing,
     Multi,
     Pipeline,
+    Request,
     SetData,
     Signal,
+    Step,
     Sync,
     Wait,
     WakeReason,
     Watch,
 )
+from distsync._signal_handlers import is_interrupt
 from distsync.errors import (
     BadVersionError,
     DeadlineError,
@@ -51,6 +56,8 @@ from distsync.errors import (
     NoNodeError,
     NotEmptyError,
 )
+
+ResultT = TypeVar("ResultT")
 
 MEMBER = "m_"
 SWEEP = "s_"
@@ -108,6 +115,11 @@ class GenerationCore:
             raise
         finally:
             self.turns.pass_on(turn)
+
+    async def rejoin(self) -> None:
+        """Become a member in the current session, if this process has been one, and has not left."""
+        if self.session_id is not None:
+            await self.join()
 
     async def _join(self, session_id: int) -> None:
         """Try to become a member in this session."""
@@ -220,3 +232,35 @@ async def _tree(path: str) -> list[str]:
                 found.append(each)
                 level += [f"{each}/{name}" for name in listing.names]
     return found
+
+
+async def as_member(generation: GenerationCore, protocol: Coroutine[Any, Any, ResultT]) -> ResultT:
+    """Join, and then run a protocol that uses objects of the module.
+
+    At the deadline, the protocol ends as it does if there is no connection.
+    """
+    try:
+        await generation.join()
+    except BaseException as error:
+        if isinstance(error, DeadlineError) and not is_interrupt(error):
+            return await at_deadline(protocol, error)
+        protocol.close()
+        raise
+    return await protocol
+
+
+@types.coroutine
+def at_deadline(protocol: Coroutine[Any, Any, ResultT], error: DeadlineError) -> Generator[Step[Any], Any, ResultT]:
+    """Run a protocol whose first request, or wait, reaches its deadline."""
+    reply: Any = None
+    is_over = False
+    while True:
+        try:
+            step = protocol.send(reply)
+            while not is_over and isinstance(step, (Connected, Request, Pipeline, Wait)):
+                is_over = True
+                step = protocol.throw(error)
+        except StopIteration as stop:
+            result: ResultT = stop.value
+            return result
+        reply = yield step
