@@ -85,6 +85,8 @@ class SharedObject:
     _serves_alone: ClassVar[bool] = False
     #: The object whose assignment determines the name, if not this object itself.
     _naming_target: object = None
+    #: The module in which the object is bound to its name; None if it was given a name, or has none.
+    _module: inference.Module | None = None
 
     def __init__(
         self, name: str | None, client: Client | None, path: str | None, acl: Sequence[Any] | None = None

@@ -233,6 +233,7 @@ class SharedReader(_LockView):
         on_revoke: Callable[[Any], Any] | None = None,
     ) -> None:
         self._writer = writer
+        self._module = writer._module
         self._init_loss_callback(on_lost)
         self._init_revocation(on_revoke)
 

@@ -292,6 +292,7 @@ class SynchronizedBase(LockDelegate):
         path = f"{cell.path}/lock"
         if self._made_lock is None or self._made_lock.path != path:
             self._made_lock = RLock(client=cell._explicit_client, path=path)
+            self._made_lock._bind(cell._module)
             self._made_lock.__dict__["_of"] = cell  # the cell must live as long as its lock
         return self._made_lock
 

@@ -4,7 +4,8 @@ Source: recipes.txt, "Out of the Box Applications: ... Group Membership".
 
 A process joins before its first use of an object that is bound at module or class level. The objects
 live as long as the generation has a member: the last one that leaves deletes them, or the first one
-of the next generation does, before it uses any.
+of the next generation does, before it uses any. A process whose session has ended joins again, and
+finds its objects if no other generation has begun since.
 
 Each join, leave and sweep is one transaction that changes the version of ``path``, and all but a leave
 require the version at which the members were listed. So of two at the same time one is repeated,
@@ -16,7 +17,7 @@ Znodes:
   ``<path>``               its version counts joins, leaves and sweeps
   ``<path>/m_<process>_<guid>``  ephemeral, one for each member
   ``<path>/s_<process>_<guid>``  ephemeral: this process deletes the objects; others wait
-  ``<path>/objects``       all objects of the generation
+  ``<path>/objects``       all objects of the generation; its czxid identifies the generation
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from distsync._protocols.steps import (
     Connected,
     Create,
     Delete,
+    Exists,
     Guid,
     Listing,
     Multi,
@@ -42,6 +44,7 @@ from distsync._protocols.steps import (
     Request,
     SetData,
     Signal,
+    Stat,
     Step,
     Sync,
     Wait,
@@ -85,11 +88,18 @@ class GenerationCore:
         self.is_dead = is_dead
         #: The session in which this process is a member.
         self.session_id: int | None = None
+        #: The zxid at which its generation has begun: that which created the znode of all objects.
+        self.began = 0
         #: The session in which it has joined last, and the name of its znodes in it.
         self.named: tuple[int, str] = (0, "")
         #: Whether others may have to wait for this process.
         self.is_sweeping = False
         self.turns = LocalTurnQueue()
+
+    @property
+    def objects(self) -> str:
+        """Path of the znode above all objects."""
+        return f"{self.path}/{OBJECTS}"
 
     @property
     def member(self) -> str:
@@ -130,43 +140,55 @@ class GenerationCore:
             self.named = (session_id, f"{self.process}_{await Guid()}")
         name = self.named[1]
         while (await Connected()).session_id == session_id:
-            _, listing = await read_all(Sync(self.path), Children(self.path))
+            _, listing, objects = await read_all(Sync(self.path), Children(self.path), Exists(self.objects))
             if isinstance(listing, NoNodeError):
                 await ensure(self.path)
-            elif SWEEP + name in listing.names:  # an earlier call was interrupted
+            elif SWEEP + name in listing.names:  # an earlier call was interrupted, or this one has begun to sweep
                 await self._sweep()
-            elif MEMBER + name in listing.names:
-                await self._joined(session_id)
+            elif MEMBER + name in listing.names and isinstance(objects, Stat):
+                await self._joined(session_id, objects.czxid)
                 return
+            elif MEMBER + name in listing.names:
+                await ensure(self.objects)
             elif any(each.startswith(SWEEP) and not self._is_gone(each) for each in listing.names):
                 await self._wait_for_sweep()
             else:
-                gone = [each for each in listing.names if self._is_gone(each)]
-                living = [each for each in listing.names if each.startswith(MEMBER) and each not in gone]
-                sweeps = OBJECTS in listing.names and not living
-                changes: list[SetData | Create | Delete | Check] = [
-                    SetData(self.path, b"", listing.stat.version),
-                    Create(self.member, ephemeral=True, own_cleanup=True),
-                ]
-                if living:  # its session may end in this moment
-                    changes.append(Check(f"{self.path}/{living[0]}"))
-                else:
-                    changes += [Delete(f"{self.path}/{each}") for each in gone]
-                if sweeps:
-                    self.is_sweeping = True
-                    changes.append(Create(self.sweep, ephemeral=True, own_cleanup=True))
                 try:
-                    await Multi(tuple(changes))
+                    began = await self._add_member(listing, objects)
                 except (BadVersionError, NoNodeError, NodeExistsError, *INTERRUPTED):
                     continue
-                if not sweeps:
-                    await self._joined(session_id)
+                if began is not None:
+                    await self._joined(session_id, began)
                     return
 
-    async def _joined(self, session_id: int) -> None:
+    async def _add_member(self, listing: Listing, objects: Stat | None) -> int | None:
+        """Become a member if nothing has changed since. Begin a generation if no member lives.
+
+        Return the zxid at which the generation has begun; None if the objects of another one must be
+        deleted first.
+        """
+        gone = [each for each in listing.names if self._is_gone(each)]
+        living = [each for each in listing.names if each.startswith(MEMBER) and each not in gone]
+        count = SetData(self.path, b"", listing.stat.version)
+        changes: list[SetData | Create | Delete | Check] = [count]
+        changes.append(Create(self.member, ephemeral=True, own_cleanup=True))
+        if living:
+            changes.append(Check(f"{self.path}/{living[0]}"))  # its session may end in this moment
+        else:
+            changes += [Delete(f"{self.path}/{each}") for each in gone]
+        is_same = objects is not None and (bool(living) or objects.czxid == self.began)
+        if objects is None:
+            changes.append(Create(self.objects))
+        elif not is_same:
+            self.is_sweeping = True
+            changes.append(Create(self.sweep, ephemeral=True, own_cleanup=True))
+        counted, *_ = await Multi(tuple(changes))
+        return int(counted.mzxid) if objects is None else objects.czxid if is_same else None
+
+    async def _joined(self, session_id: int, began: int) -> None:
         """Note the membership, if all requests were executed in this session."""
         if (await Connected()).session_id == session_id:
-            self.session_id, self.is_sweeping = session_id, False
+            self.session_id, self.began, self.is_sweeping = session_id, began, False
 
     async def _wait_for_sweep(self) -> None:
         """Wait until the children change, unless no process sweeps any more."""
@@ -181,7 +203,7 @@ class GenerationCore:
 
         Each transaction requires that znode: another process may join as soon as its session has ended.
         """
-        while paths := await _tree(f"{self.path}/{OBJECTS}"):
+        while paths := await _tree(self.objects):
             some = [Delete(each) for each in reversed(paths[-BATCH:])]
             try:
                 await Multi((Check(self.sweep), *some))
@@ -198,7 +220,7 @@ class GenerationCore:
 
     async def leave(self) -> None:
         """End the membership. The last member deletes the objects of the generation."""
-        session_id, self.session_id = self.session_id, None
+        session_id, self.session_id, self.began = self.session_id, None, 0
         if session_id is None or (await Connected()).session_id != session_id:
             return
         left, listing = await Pipeline(Multi((Delete(self.member), SetData(self.path, b""))), Children(self.path))

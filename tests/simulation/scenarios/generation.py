@@ -43,29 +43,55 @@ class DeadProcesses:
 
 
 class Fresh(Check):
-    """Check the objects in the tree: those of an earlier generation, and those of members."""
+    """Check who uses the objects in the tree.
+
+    A process that joins them must have overlapped with one that used them, or have used them itself.
+    """
 
     def __init__(self) -> None:
+        self.czxid = 0
         self.items: set[str] = set()
         self.members: set[str] = set()
-        self.old: set[str] = set()
+        #: The processes that have used the present objects.
+        self.users: set[str] = set()
+        #: Members that must not use the present objects.
+        self.sweeping: set[str] = set()
+        #: The processes that have left in good order.
+        self.left: set[str] = set()
 
     def changed(self, world: Simulation) -> None:
         tree = world.server.engine.tree
-        node, queue = tree.node(PATH), tree.node(QUEUE)
+        node, objects, queue = tree.node(PATH), tree.node(f"{PATH}/{OBJECTS}"), tree.node(QUEUE)
         children = set(node.children) if node else set()
         items = set(queue.children) if queue else set()
         members = {each[len(MEMBER) :] for each in children if each.startswith(MEMBER)}
+        sweepers = {process_of(each[len(SWEEP) :]) for each in children if each.startswith(SWEEP)}
         for lost in self.items - items:
             if owner_of(lost) in self.members & members:
                 world.fail(f"{lost} was deleted although its process is a member")
-        if not self.members & members:
-            self.old |= self.items
-        self.old &= items
-        if self.old and members and not any(each.startswith(SWEEP) for each in children):
-            world.fail(f"{members} see {self.old} of an earlier generation")
+            if process_of(owner_of(lost)) in (sweepers & self.users) - self.left:
+                world.fail(f"{lost} was deleted by its own process, which has not left")
+        czxid = objects.czxid if objects else 0
+        if czxid != self.czxid:
+            self.czxid, self.users, self.sweeping = czxid, set(), set()
+            self.users |= {process_of(each) for each in members}
+        for each in members - self.members:
+            if process_of(each) in sweepers:
+                self.sweeping.add(each)
+            elif process_of(each) not in self.users and not self.members & members and czxid:
+                world.fail(f"{each} has joined the objects of an earlier generation")
+            else:
+                self.users.add(process_of(each))
+        self.sweeping &= members
+        for each in self.sweeping:
+            if process_of(each) not in sweepers:
+                world.fail(f"{each} has swept, but the objects of an earlier generation are there")
         self.items = {each for each in items if owner_of(each) in members or each in self.items}
         self.members = members
+
+
+def process_of(name: str) -> str:
+    return name.partition("_")[0]
 
 
 def owner_of(item: str) -> str:
@@ -94,7 +120,7 @@ async def put(core: GenerationCore, number: int) -> None:
             continue
 
 
-async def user(world: Simulation, process: SimProcess, is_dead: DeadProcesses, left: list[int]) -> None:
+async def user(world: Simulation, process: SimProcess, is_dead: DeadProcesses, left: list[int], fresh: Fresh) -> None:
     """Use the objects of the module a few times. The last thread of a process then leaves, most often."""
     await Run(work(world))
     for number in range(world.rng.randint(1, 3)):
@@ -102,6 +128,7 @@ async def user(world: Simulation, process: SimProcess, is_dead: DeadProcesses, l
         await Run(work(world))
     left.pop()
     if not left and world.rng.random() < 0.8:
+        fresh.left.add(process.name)
         await Run(core_of(process, is_dead).leave())
         world.tampered.add(process.session.session_id)
         process.close()
@@ -109,11 +136,12 @@ async def user(world: Simulation, process: SimProcess, is_dead: DeadProcesses, l
 
 def run(world: Simulation) -> None:
     is_dead = DeadProcesses(world)
-    world.checks.append(Fresh())
+    fresh = Fresh()
+    world.checks.append(fresh)
     for process in processes(world, 2, 4):
         threads = list(range(world.rng.randint(1, 2)))
         for number in tuple(threads):
-            body = user(world, process, is_dead, threads)
+            body = user(world, process, is_dead, threads, fresh)
             if world.rng.random() < 0.5:
                 spawn(process, body, name=f"user{number}{process.name}")
             else:

@@ -1,0 +1,218 @@
+"""Objects bound at module or class level without a name: shared by all processes that live at the same time, and fresh
+for those that come later."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers.leak_census import Observer
+from helpers.request_counts import counted
+from helpers.servers import ServerProcess
+from helpers.subprocesses import Shells
+from helpers.timing import eventually
+from helpers.worker_processes import expire
+
+from distsync import Event
+from distsync._client.client import Client
+
+MODULE = """
+from distsync.threading import Condition, Event, Lock, Semaphore
+from distsync.queue import Queue
+from distsync import Counter, SharedLock
+
+stop, jobs, total, table, changed = Event(), Queue(), Counter(), SharedLock(), Condition()
+
+class Worker:
+    slots = Semaphore(2)
+"""
+
+PROGRAM = """
+import json, os, sys
+import shop
+from shop import *
+
+for line in sys.stdin:
+    print(json.dumps(eval(line)), flush=True)
+"""
+
+
+class Program:
+    """A process that evaluates expressions."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.process = process
+
+    def __call__(self, expression: str) -> Any:
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(f"{expression}\n")
+        self.process.stdin.flush()
+        return json.loads(self.process.stdout.readline())
+
+    def exit(self) -> None:
+        self.process.communicate()
+        assert self.process.returncode == 0
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
+@pytest.fixture
+def shells(server: ServerProcess, namespace: str, tmp_path: Path) -> Iterator[Shells]:
+    environment = {"DISTSYNC_HOSTS": server.hosts, "DISTSYNC_NAMESPACE": namespace, "DISTSYNC_SESSION_TIMEOUT": "4"}
+    made = Shells(tmp_path, environment)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def start(shells: Shells, tmp_path: Path) -> Iterator[Callable[..., Program]]:
+    """Return a function that starts ``program.py``, or another file with arguments."""
+    (tmp_path / "shop.py").write_text(MODULE)
+    (tmp_path / "program.py").write_text(PROGRAM)
+    programs: list[Program] = []
+
+    def start(file: str = "program.py", *arguments: str) -> Program:
+        programs.append(Program(shells.start(tmp_path / file, *arguments)))
+        return programs[-1]
+
+    yield start
+    for each in programs:
+        if each.process.poll() is None:
+            each.exit()
+
+
+CHANGES = ["stop.set()", "jobs.put(1)", "total.add(3)", "Worker.slots.acquire()"]
+STATE = "[stop.is_set(), jobs.qsize(), total.get(), Worker.slots.acquire(False), table.reader.acquire()]"
+FRESH = [False, 0, 0, True, True]
+
+
+def test_program_that_is_started_again_finds_fresh_objects(start: Callable[..., Program]) -> None:
+    first = start()
+    for change in CHANGES:
+        first(change)
+    first.exit()
+    assert start()(STATE) == FRESH
+
+
+def test_program_that_is_started_after_a_killed_one_finds_fresh_objects_at_once(start: Callable[..., Program]) -> None:
+    """Its session lasts on, but its process provably does not run any more."""
+    first = start()
+    for change in CHANGES:
+        first(change)
+    first.kill()
+    assert start()(STATE) == FRESH
+
+
+def test_programs_that_live_at_the_same_time_share_the_objects(start: Callable[..., Program]) -> None:
+    first, second = start(), start()
+    for change in CHANGES:
+        first(change)
+    assert second("[stop.is_set(), jobs.qsize(), total.get()]") == [True, 1, 3]
+    first.exit()
+    third = start()
+    assert third("[stop.is_set(), jobs.get(), total.get()]") == [True, 1, 3]
+
+
+def test_programs_started_at_once_share_fresh_objects(start: Callable[..., Program]) -> None:
+    first = start()
+    for change in CHANGES:
+        first(change)
+    first.kill()
+    programs = [start() for _ in range(4)]
+    for each in programs:  # all of them use an object for the first time at the same time
+        assert each.process.stdin is not None
+        each.process.stdin.write("total.add(1)\n")
+        each.process.stdin.flush()
+    for each in programs:
+        assert each.process.stdout is not None
+        assert json.loads(each.process.stdout.readline()) in (1, 2, 3, 4)
+    assert [each("[stop.is_set(), total.get()]") for each in programs] == [[False, 4]] * 4
+
+
+def test_last_program_leaves_no_znodes_of_the_objects(
+    start: Callable[..., Program], observer: Observer, namespace: str
+) -> None:
+    first, second = start(), start()
+    for change in CHANGES:
+        first(change)
+        second(change)
+    first.exit()
+    second.exit()
+    eventually(lambda: observer.tree(f"{namespace}/module/shop") == {})
+
+
+def test_forked_child_keeps_the_objects_that_it_uses_beyond_the_end_of_its_parent(
+    start: Callable[..., Program],
+) -> None:
+    first = start()
+    first("stop.set()")
+    # the child uses an object, says so, and lives on
+    child = first(
+        "(lambda r, w: (os.read(r, 1), pid)[1] if (pid := os.fork()) else "
+        "(stop.is_set(), os.write(w, b'.'), __import__('time').sleep(60), os._exit(0)))(*os.pipe())"
+    )
+    first.kill()
+    try:
+        assert start()("stop.is_set()")
+    finally:
+        os.kill(child, signal.SIGKILL)
+
+
+def test_object_that_was_pickled_is_the_same_one_for_its_receiver(
+    start: Callable[..., Program], tmp_path: Path
+) -> None:
+    (tmp_path / "receiver.py").write_text(
+        "import json, pickle, sys\n"
+        "stop, changed = (pickle.loads(bytes.fromhex(each)) for each in sys.argv[1:])\n"
+        "for line in sys.stdin: print(json.dumps(eval(line)), flush=True)\n"
+    )
+    first = start()
+    first("stop.set()")
+    pickles = first("[__import__('pickle').dumps(each).hex() for each in (stop, changed)]")
+    receiver = start("receiver.py", *pickles)
+    assert receiver("stop.is_set()")
+    first.kill()
+    assert start()("stop.is_set()"), "the receiver is a member, too"
+    assert receiver("[changed.acquire(), changed.release()]") == [True, None]
+
+
+def test_process_whose_session_expired_keeps_the_objects_that_only_it_used(
+    start: Callable[..., Program], server: ServerProcess
+) -> None:
+    first = start()
+    first("stop.set()")
+    session, password = first(
+        "(lambda session, password: (session, password.hex()))(*stop.client._runtime.zk_session.client_id)"
+    )
+    expire((server.hosts, (session, bytes.fromhex(password))))
+    eventually(lambda: first("stop.client.session_id") not in (None, session))
+    assert first("stop.is_set()")
+    assert start()("stop.is_set()")
+
+
+def test_first_use_costs_4_requests_more_in_2_round_trips_and_any_other_none(
+    client: Client, make_client: Callable[..., Client]
+) -> None:
+    """Three read the members and the objects, and the transaction joins."""
+    source = compile("bound, other = Event(client=client), Event(client=client)", "shop.py", "exec")
+    costs = []
+    for each in (make_client(), client):  # the first one creates the parents
+        module: dict[str, Any] = {"__name__": "shop", "Event": Event, "client": each}
+        exec(source, module)
+        with counted(each) as joining:
+            module["bound"].is_set()
+        with counted(each) as later:
+            module["other"].is_set()
+        costs.append((joining, later))
+    joining, later = costs[-1]
+    assert (joining.requests - later.requests, joining.round_trips - later.round_trips) == (4, 2)
+    assert later.requests == 1
