@@ -15,7 +15,7 @@ import pytest
 from helpers.leak_census import Observer
 from helpers.request_counts import counted
 from helpers.servers import ServerProcess
-from helpers.subprocesses import Shells
+from helpers.subprocesses import Home, Shells
 from helpers.timing import eventually
 from helpers.worker_processes import expire
 
@@ -199,6 +199,33 @@ def test_process_whose_session_expired_keeps_the_objects_that_only_it_used(
     assert start()("stop.is_set()")
 
 
+@pytest.fixture
+def home(tmp_path: Path) -> Iterator[Home]:
+    made = Home(tmp_path)
+    yield made
+    made.kill_server()
+    made.close()
+
+
+def test_scripts_of_one_file_name_have_their_own_objects_on_the_embedded_server(home: Home, tmp_path: Path) -> None:
+    source = "import sys; from distsync.threading import Event; stop = Event()\n"
+    source += "for line in sys.stdin: print(eval(line), flush=True)"
+    for folder in ("one", "two"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "main.py").write_text(source)
+    one, two = (home.start(tmp_path / folder / "main.py") for folder in ("one", "two"))
+
+    def ask(process: subprocess.Popen[str], line: str) -> str:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(f"{line}\n")
+        process.stdin.flush()
+        return process.stdout.readline().strip()
+
+    ask(one, "stop.set()")
+    assert [ask(each, "stop.is_set()") for each in (one, two)] == ["True", "False"]
+
+
 def test_first_use_costs_4_requests_more_in_2_round_trips_and_any_other_none(
     client: Client, make_client: Callable[..., Client]
 ) -> None:
@@ -212,7 +239,9 @@ def test_first_use_costs_4_requests_more_in_2_round_trips_and_any_other_none(
             module["bound"].is_set()
         with counted(each) as later:
             module["other"].is_set()
-        costs.append((joining, later))
-    joining, later = costs[-1]
+        with counted(each) as named:
+            Event(name="x", client=each).is_set()
+        costs.append((joining, later, named))
+    joining, later, named = costs[-1]
     assert (joining.requests - later.requests, joining.round_trips - later.round_trips) == (4, 2)
-    assert later.requests == 1
+    assert later == named
