@@ -81,8 +81,9 @@ class SharedObject:
     #: The folder of the namespace that contains objects of this kind.
     _kind: ClassVar[str]
     _acl: tuple[Any, ...] | None = None
-    #: Whether the object is useful even if no other process can find it; then it needs no name.
-    _serves_alone: ClassVar[bool] = False
+    #: Whether the use of an object that no other process can find is worth a warning. It is not if the object is
+    #: useful alone, or made to be passed to children.
+    _needs_name: ClassVar[bool] = True
     #: The object whose assignment determines the name, if not this object itself.
     _naming_target: object = None
 
@@ -98,11 +99,10 @@ class SharedObject:
         if acl is not None:
             self._acl = _checked_acl(acl)
         resolved = (
-            inference.Name(path, False)
-            if path is not None
-            else inference.resolve(self._naming_target or self, name, warn_if_unnamed=not self._serves_alone)
+            inference.Name(path, False) if path is not None else inference.resolve(self._naming_target or self, name)
         )
-        self._name, self._is_unnamed = resolved
+        self._name, self._is_unnamed, self._creation = resolved
+        self._reports_use = self._creation is not None and self._needs_name
         self._creator_pid, self._forks, self._was_pickled = os.getpid(), lifecycle.fork_count(), False
         self._finalizer: weakref.finalize[..., Any] | None = None
         self._state_entry: Any = None
@@ -126,10 +126,18 @@ class SharedObject:
 
     def _shared_state(self, make: Callable[[str], CoreT]) -> CoreT:
         """Return the state of this object that all threads of this process share."""
+        if self._reports_use:
+            self._report_use()
         client, path = self.client, self.path
         if self._acl is not None:
             client.protect(path, self._acl)
         return client.local(path, partial(self._create_state, client, path, make), self._kind, self)
+
+    def _report_use(self) -> None:
+        """Tell the program that it uses an object that no other process can find, unless one can."""
+        if self._creation is not None and self._creator_pid == os.getpid():
+            self._creation.report_use()
+        self._reports_use = False
 
     def _create_state(self, client: Client, path: str, make: Callable[[str], CoreT]) -> CoreT:
         if self._is_unnamed and self._creator_pid == os.getpid():
@@ -150,6 +158,8 @@ class SharedObject:
 
         This is called before a fork and when the object is pickled.
         """
+        if self._creation is not None:
+            self._creation.travelled = True
         if self._is_unnamed and self._creator_pid == os.getpid() and self._state_entry is None:
             with suppress(DistsyncError):
                 self.client.at_close(self.path, partial(remove_tree, self.path))
@@ -201,6 +211,15 @@ class SharedObject:
         origin = self.client.origin
         options = self._options() if self._acl is None else {**self._options(), "acl": self._acl}
         return shared_object, (type(self), self._arguments(), None if path else self._name, path, origin, options)
+
+
+def create_wrapped(wrapper: object, kind: Any, *args: Any, **options: Any) -> Any:
+    """Create an object that ``wrapper`` delegates to, named after the assignment of ``wrapper``."""
+    wrapped = kind.__new__(kind)
+    wrapped._naming_target = wrapper
+    wrapped.__init__(*args, **options)
+    wrapped._naming_target = None
+    return wrapped
 
 
 def forget_unnamed(client: Client, path: str, forks: int) -> None:
