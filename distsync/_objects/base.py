@@ -99,7 +99,9 @@ class SharedObject:
         if acl is not None:
             self._acl = _checked_acl(acl)
         resolved = (
-            inference.Name(path, False) if path is not None else inference.resolve(self._naming_target or self, name)
+            inference.Name(path, False)
+            if path is not None
+            else inference.resolve(self._naming_target or self, name, by_site=self._needs_name)
         )
         self._name, self._is_unnamed, self._creation = resolved
         self._reports_use = self._creation is not None and self._needs_name

@@ -186,12 +186,30 @@ def test_error_is_raised_at_each_use(set_unnamed: Callable[[str], None]) -> None
     for use in (lock.acquire, lock.locked, lock.__enter__):
         with pytest.raises(PrivateObjectError, match=rf"Lock created at \S+:{line} is private") as raised:
             use()
-    assert isinstance(raised.value, UsageError | RuntimeError)
+        assert isinstance(raised.value, UsageError)
+        assert isinstance(raised.value, RuntimeError)
     pickle.dumps(lock)
     use_lock(lock)
 
 
+def test_in_site_mode_objects_are_named_and_do_not_warn_and_those_of_multiprocessing_stay_unique(
+    set_unnamed: Callable[[str], None], warned: Warned
+) -> None:
+    set_unnamed("site")
+    lock, queue, private = Lock(), asyncio.Queue(), synchronize.Lock()
+    use_lock(lock)
+    assert queue.twin.qsize() == 0
+    scope = "test_in_site_mode_objects_are_named_and_do_not_warn_and_those_of_multiprocessing_stay_unique"
+    for made, variable in ((lock, "lock"), (queue, "queue")):
+        assert made.name.startswith(f"{__name__}.{scope}")
+        assert made.name.endswith(f".{variable}#1")
+    assert scope not in private.name
+    assert not warned
+
+
 def test_unknown_mode_is_a_configuration_error_that_names_the_modes(set_unnamed: Callable[[str], None]) -> None:
     set_unnamed("warm")
-    with pytest.raises(ConfigurationError, match=f"{UNNAMED}='warm' cannot be used: it must be warn, error"):
+    with pytest.raises(
+        ConfigurationError, match=f"{UNNAMED}='warm' cannot be used: it must be warn, error, ignore or site"
+    ):
         use_lock(Lock())

@@ -11,7 +11,7 @@ import textwrap
 import types
 import typing
 import warnings
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import pytest
 
@@ -248,6 +248,65 @@ def test_object_of_a_dataclass_field_is_created_where_the_dataclass_is(monkeypat
     thing = run(source, dataclasses=dataclasses)["job"].x  # type: ignore[attr-defined]
     assert is_fresh(thing)
     with pytest.warns(PrivateObjectWarning, match=r"created at /home/me/jobs.py:6 "):
+        use([thing])
+
+
+SITES = """
+class App:
+    def __init__(self, other=None):
+        self.lock = Thing()
+        self.x, self.y = other or Thing(), Longer(size=3)
+        made.extend((self.lock, self.x, self.y))
+
+def main(self):
+    a = Thing()
+    b, c = Thing(), Thing()
+    d = self.e = Thing()
+    self.f = f = Thing()
+    def inner():
+        return f
+    class Local:
+        g = Thing()
+    made.extend((a, b, c, d, f, Local.g))
+    made.extend([Thing() for _ in range(2)])
+    made.append(Thing())
+
+App()
+App()
+main(App)
+for _ in range(2):
+    z = Thing()
+    made.append(z)
+"""
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="code knows its class since Python 3.11")
+def test_in_site_mode_objects_are_named_after_function_variable_and_number(set_unnamed: Callable[[str], None]) -> None:
+    set_unnamed("site")
+    made = run(SITES, "sites", made=[])["made"]
+    assert [text(thing) for thing in made] == [  # type: ignore[attr-defined]
+        *(f"sites.App.__init__.{name}#{number}" for number in (1, 2) for name in ("lock", "x", "y")),
+        *("sites.main.a#1", "sites.main.b#1", "sites.main.c#1", "sites.main.e#1", "sites.main.f#1"),
+        *("sites.main.<locals>.Local.g#1", "sites.main#1", "sites.main#2", "sites.main#3", "sites.z", "sites.z#1"),
+    ]
+
+
+def test_in_site_mode_each_process_of_a_program_gives_the_same_names_and_none_twice(
+    set_unnamed: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_unnamed("site")
+    runs = []
+    for _ in range(2):
+        monkeypatch.setattr(inference, "_ordinals", {})  # as in a new process
+        runs.append([text(thing) for thing in run(SITES, made=[])["made"]])  # type: ignore[attr-defined]
+    assert runs[0] == runs[1]
+    assert len(set(runs[0])) == len(runs[0])
+
+
+def test_in_site_mode_an_object_at_a_prompt_is_fresh_and_warns(set_unnamed: Callable[[str], None]) -> None:
+    set_unnamed("site")
+    thing = run("def f():\n    return Thing()\nx = f()", "__main__", __spec__=None)["x"]
+    with pytest.warns(PrivateObjectWarning, match="private"):
         use([thing])
 
 

@@ -19,6 +19,11 @@ The decisions made here:
   times, and each run makes its own object, as with the standard library. The same is true of a
   class body inside a function.
 
+* With ``DISTSYNC_UNNAMED=site``, an object that would get a unique name is called
+  ``module.function.variable#1``, with the number of objects that this process created so before.
+  The variable may be an attribute, and is left out in a comprehension or an expression. Before
+  Python 3.11, where code does not know its class, ``function:line`` replaces the function.
+
 * ``__main__`` is the module name given to ``-m``, or the script's file name without its suffix.
   ``python -c`` and the prompt have neither: objects assigned there get unique names.
 
@@ -36,6 +41,7 @@ import uuid
 import warnings
 from collections.abc import Iterator
 from functools import cache
+from itertools import count
 from types import FrameType
 from typing import Any, NamedTuple
 
@@ -48,7 +54,11 @@ COMPREHENSIONS = ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>")  # have 
 USER_PARTS = ("distsync.cli.", "distsync.testing.")  # use distsync as a program does
 CLASS_TEXT = "__qualname__"
 UNNAMED = "DISTSYNC_UNNAMED"
-UNNAMED_MODES = ("warn", "error", "ignore")
+UNNAMED_MODES = ("warn", "error", "ignore", "site")
+
+
+#: The numbers of the next objects that `_site_name` names, by the rest of the name.
+_ordinals: dict[str, Iterator[int]] = {}
 
 
 class PrivateObjectWarning(UserWarning):
@@ -79,8 +89,7 @@ class CreationPlace:
     __slots__ = ("_code", "_globals", "_instruction", "_kind", "_reason", "travelled")
 
     def __init__(self, kind: type[Any], frame: FrameType, reason: str) -> None:
-        if _is_generated(frame) and frame.f_back is not None:
-            frame = frame.f_back
+        frame = _out_of_generated(frame)
         self._kind, self._reason, self.travelled = kind, reason, False
         self._code, self._instruction, self._globals = frame.f_code, frame.f_lasti, frame.f_globals
 
@@ -135,16 +144,17 @@ def unnamed_mode() -> str:
     return mode
 
 
-def resolve(obj: object, name: str | None) -> Name:
+def resolve(obj: object, name: str | None, by_site: bool = True) -> Name:
     """Return the name of ``obj``, which is being created.
 
     Args:
         obj: The object. The ``__init__`` methods of its class and subclasses are skipped in the
             search for the creating code.
         name: Its explicit name; None infers a name, or generates a fresh one.
+        by_site: Whether DISTSYNC_UNNAMED may name it after its site instead of a fresh name.
 
     Returns:
-        The name: ``module.name``, ``module.Class.name``, or a fresh one.
+        The name: ``module.name``, ``module.Class.name``, that of its site, or a fresh one.
     """
     if name is not None:
         if not isinstance(name, str):
@@ -154,6 +164,8 @@ def resolve(obj: object, name: str | None) -> Name:
     if frame is None:
         return Name(fresh_name(), True)
     bound, reason = _bound_name(frame)
+    if bound is None and by_site and unnamed_mode() == "site":
+        bound = _site_name(frame)
     return Name(fresh_name(), True, CreationPlace(type(obj), frame, reason)) if bound is None else Name(bound, False)
 
 
@@ -190,6 +202,22 @@ def _bound_name(frame: FrameType) -> tuple[str | None, str]:
         return None, "assigned to no name"
     text = ".".join((module, *([] if target.is_global else level), target.name))
     return (text, "") if _is_first(inside, text) else (None, f"{text} was created here before")
+
+
+def _site_name(frame: FrameType) -> str | None:
+    """Return the name of an object after the code that creates it, and its number; None at a prompt."""
+    with importing():
+        from distsync._client.naming.assignment_target import cached_target_of_call
+
+    frame = _out_of_generated(frame)
+    inside = _out_of_comprehension(frame)
+    module, level, code = module_name(inside.f_globals), _level(inside), inside.f_code
+    if module is None:
+        return None
+    function = getattr(code, "co_qualname", f"{code.co_name}:{code.co_firstlineno}")
+    target = None if _in_comprehension(frame) else cached_target_of_call(frame.f_code, frame.f_lasti)
+    text = ".".join((module, *([function] if level is None else level), *([target.name] if target else [])))
+    return f"{text}#{next(_ordinals.setdefault(text, count(1)))}"
 
 
 def _out_of_comprehension(frame: FrameType) -> FrameType:
@@ -260,9 +288,10 @@ def _initialises(frame: FrameType, obj: object) -> bool:
     return frame.f_locals.get(code.co_varnames[0]) is obj
 
 
-def _is_generated(frame: FrameType) -> bool:
-    """Return whether the frame runs the ``__init__`` of a dataclass, which has no file."""
-    return frame.f_code.co_name == "__init__" and frame.f_code.co_filename.startswith("<")
+def _out_of_generated(frame: FrameType) -> FrameType:
+    """Return the caller of a dataclass's ``__init__``, which has no file; for other frames, the frame itself."""
+    code = frame.f_code
+    return frame.f_back or frame if code.co_name == "__init__" and code.co_filename.startswith("<") else frame
 
 
 def _level(frame: FrameType) -> list[str] | None:
