@@ -75,6 +75,10 @@ def _close_unstarted(protocol: Coroutine[Any, Any, Any]) -> None:
         protocol.close()
 
 
+#: Called with each object, at its creation.
+creation_listeners: list[Callable[[SharedObject], object]] = []
+
+
 class SharedObject:
     """Base of all objects that are shared by name."""
 
@@ -110,6 +114,8 @@ class SharedObject:
         self._state_entry: Any = None
         if self._is_unnamed:
             lifecycle.register_before_fork(self)
+        for listener in creation_listeners:
+            listener(self)
 
     @property
     def name(self) -> str:
@@ -148,6 +154,11 @@ class SharedObject:
                 self._finalizer = weakref.finalize(self, forget_unnamed, client, path, self._forks)
                 self._finalizer.atexit = False
         return make(path)
+
+    @property
+    def _is_anonymous(self) -> bool:
+        """Whether no other process can find the object by its name."""
+        return self._is_unnamed
 
     @property
     def _is_fresh(self) -> bool:

@@ -112,6 +112,10 @@ class SyncManager(SharedObject):
         super().__init__(fresh or name, client, path)
 
     @property
+    def _is_anonymous(self) -> bool:
+        return not self._shared
+
+    @property
     def address(self) -> str | None:
         """Hosts of the client; None for the user's embedded server."""
         hosts: str | None = self.client.hosts

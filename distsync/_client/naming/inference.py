@@ -73,7 +73,7 @@ class PrivateObjectWarning(UserWarning):
 
 
 class CreationPlace:
-    """Where an object without a name was created, and whether another process knows it.
+    """Where an object was created, and whether another process knows it.
 
     It refers to the code of the frame, not to the frame, and finds the line when it is asked for.
 
@@ -94,6 +94,11 @@ class CreationPlace:
         self._code, self._instruction, self._globals = frame.f_code, frame.f_lasti, frame.f_globals
 
     @property
+    def kind(self) -> str:
+        """The class of the object, with its module."""
+        return f"{self._kind.__module__}.{self._kind.__qualname__}"
+
+    @property
     def file(self) -> str:
         """The file of the creating code."""
         return self._code.co_filename
@@ -112,8 +117,8 @@ class CreationPlace:
         mode = unnamed_mode()
         if self.travelled or mode == "ignore":
             return
-        kind, line = f"{self._kind.__module__}.{self._kind.__qualname__}", self.line
-        error = PrivateObjectError(kind, f"{self.file}:{line}", self._reason)
+        line = self.line
+        error = PrivateObjectError(self.kind, f"{self.file}:{line}", self._reason)
         if mode == "error":
             raise error
         registry = self._globals.setdefault("__warningregistry__", {})
@@ -167,6 +172,12 @@ def resolve(obj: object, name: str | None, by_site: bool = True) -> Name:
     if bound is None and by_site and unnamed_mode() == "site":
         bound = _site_name(frame)
     return Name(fresh_name(), True, CreationPlace(type(obj), frame, reason)) if bound is None else Name(bound, False)
+
+
+def creation_place(obj: object) -> CreationPlace | None:
+    """Return where ``obj``, which is being created, is created; None if no program does it."""
+    frame = next(_callers(obj), None)
+    return None if frame is None else CreationPlace(type(obj), frame, "")
 
 
 def fresh_name() -> str:
@@ -269,18 +280,19 @@ def _callers(ignored_object: object) -> Iterator[FrameType]:
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         module = frame.f_globals.get("__name__")
-        if module != "typing" and not _is_ours(module) and not _initialises(frame, ignored_object):
+        if module != "typing" and not is_ours(module) and not initialises(frame, ignored_object):
             yield frame
         frame = frame.f_back
 
 
-def _is_ours(module: object) -> bool:
+def is_ours(module: object) -> bool:
+    """Return whether a module of this name is distsync's own, and does not use it as a program does."""
     if not isinstance(module, str) or not (module == "distsync" or module.startswith("distsync.")):
         return False
     return not (module + ".").startswith(USER_PARTS)
 
 
-def _initialises(frame: FrameType, obj: object) -> bool:
+def initialises(frame: FrameType, obj: object) -> bool:
     """Return whether the frame is an ``__init__`` of ``obj``."""
     code = frame.f_code
     if obj is None or code.co_name != "__init__" or not code.co_argcount:
