@@ -7,6 +7,7 @@ import os
 import pickle
 import sys
 import warnings
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -99,6 +100,16 @@ def test_object_of_asyncio_warns(warned: Warned) -> None:
     line = stdlib_asyncio.run(use())
     assert [(each.filename, each.lineno) for each in warned] == [(__file__, line)]
     assert str(warned[0].message).startswith("distsync.asyncio.Lock created at")
+
+
+def test_unnamed_object_keeps_nothing_of_its_creator_alive() -> None:
+    def create() -> tuple[Lock, weakref.ref[App]]:
+        local = App()
+        return Lock(), weakref.ref(local)
+
+    lock, local = create()
+    assert lock.name
+    assert local() is None
 
 
 def test_named_object_does_not_warn(warned: Warned) -> None:
