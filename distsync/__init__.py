@@ -30,14 +30,14 @@ _HOMES = {
     "_client.ensemble_status": "Role Server",
     "_client.embedded_locator": "find_embedded_server",
     "_server.autostart.address_file": "ServerAddress",
-    "_client.naming.inference": "UnnamedObjectWarning",
+    "_client.naming.inference": "PrivateObjectWarning",
     "_client.contender_info": "Contender",
     "errors": "DistsyncError UsageError NotHeldError NotOwnerError UpgradeError OverReleaseError"
     " ReleasedTooOftenError PayloadError"
     " PayloadTooLargeError PayloadPickleError NameInUseError NameTakenError MismatchError VoteRefusedError"
-    " ConfigurationError ConfigurationWarning PatchError UnavailableError LockLostError UnreachableError"
-    " ServerStartError SessionLostError OutcomeUnknownError ClientClosedError AccessDeniedError DeadlineError"
-    " ObjectRemovedError"
+    " ConfigurationError ConfigurationWarning PatchError PrivateObjectError UnavailableError LockLostError"
+    " UnreachableError ServerStartError SessionLostError OutcomeUnknownError ClientClosedError AccessDeniedError"
+    " DeadlineError ObjectRemovedError"
     " TaskLostError WorkerStartError SequenceExhaustedError"
     " PeerError PayloadRefusedError CorruptNodeError",
 }

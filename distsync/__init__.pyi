@@ -18,7 +18,7 @@ from distsync._client.default_client import set_default as set_default
 from distsync._client.embedded_locator import find_embedded_server as find_embedded_server
 from distsync._client.ensemble_status import Role as Role
 from distsync._client.ensemble_status import Server as Server
-from distsync._client.naming.inference import UnnamedObjectWarning as UnnamedObjectWarning
+from distsync._client.naming.inference import PrivateObjectWarning as PrivateObjectWarning
 from distsync._objects.acquire_all import acquire_all as acquire_all
 from distsync._objects.joinable_queue import Delivery as Delivery
 from distsync._objects.joinable_queue import JoinableQueue as JoinableQueue
@@ -49,6 +49,7 @@ from distsync.errors import PayloadPickleError as PayloadPickleError
 from distsync.errors import PayloadRefusedError as PayloadRefusedError
 from distsync.errors import PayloadTooLargeError as PayloadTooLargeError
 from distsync.errors import PeerError as PeerError
+from distsync.errors import PrivateObjectError as PrivateObjectError
 from distsync.errors import ReleasedTooOftenError as ReleasedTooOftenError
 from distsync.errors import SequenceExhaustedError as SequenceExhaustedError
 from distsync.errors import ServerStartError as ServerStartError
@@ -148,6 +149,8 @@ __all__ = [
     "PayloadTooLargeError",
     "PeerError",
     "PriorityQueue",
+    "PrivateObjectError",
+    "PrivateObjectWarning",
     "Queue",
     "RLock",
     "RateLimiter",
@@ -168,7 +171,6 @@ __all__ = [
     "TaskLostError",
     "Transaction",
     "UnavailableError",
-    "UnnamedObjectWarning",
     "UnreachableError",
     "UpgradeError",
     "UsageError",

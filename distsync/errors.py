@@ -17,6 +17,7 @@
         MismatchError     (ValueError)        processes disagree about a parameter
         VoteRefusedError  (RuntimeError)      a vote after the decision
         ConfigurationError (ValueError)       an invalid setting
+        PrivateObjectError (RuntimeError)     the use of an object that only this process can find
         PatchError        (ValueError)        a module that cannot be patched
       UnavailableError              stop the protected work, or try again
         LockLostError     (RuntimeError)      a lock was lost while it was held
@@ -212,6 +213,21 @@ class ConfigurationWarning(UserWarning):
     """A warning about an environment variable that has no effect, such as a misspelt one."""
 
     __module__ = "distsync"
+
+
+class PrivateObjectError(UsageError, RuntimeError):
+    """An object without a name was used that only this process can find.
+
+    It is raised with ``DISTSYNC_UNNAMED=error`` only; otherwise a PrivateObjectWarning says the
+    same.
+
+    Its ``args`` are the class of the object, ``file:line`` of its creation, and the reason.
+    """
+
+    template = (
+        "{0} created at {1} is private to this process ({2}): assign it at module or class level, give it "
+        'name="...", or set DISTSYNC_UNNAMED=ignore if it is meant to be private'
+    )
 
 
 class PatchError(UsageError, ValueError):

@@ -25,6 +25,8 @@ from helpers.leak_census import Census, Observer, nothing_more
 from helpers.servers import KINDS, ServerProcess, need_zookeeper
 from hypothesis import HealthCheck, settings
 
+from distsync._client.naming.inference import UNNAMED, unnamed_mode
+
 # A test fails by what it finds, not by how much time the machine has for it.
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("patient")
@@ -68,10 +70,30 @@ def nobodys_settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
         for name in [name for name in os.environ if name.startswith("DISTSYNC_") and "TEST" not in name]:
             if name not in ("DISTSYNC_TEST_SIMULATIONS", "DISTSYNC_TEST_NEED_ZOOKEEPER", "DISTSYNC_LINGER"):
                 patch.delenv(name)
+        patch.setenv(UNNAMED, "ignore")  # most tests use objects of their own alone
+        unnamed_mode.cache_clear()  # modules of tests that create objects were imported before
         feature_switches.set_by_environment(patch)
         for name in ("XDG_RUNTIME_DIR", "XDG_STATE_HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME"):
             patch.setenv(name, str(home))
         yield
+
+
+@pytest.fixture
+def set_unnamed(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
+    """A function that gives DISTSYNC_UNNAMED a value, here and in processes that are started."""
+
+    def set_mode(mode: str) -> None:
+        monkeypatch.setenv(UNNAMED, mode)
+        unnamed_mode.cache_clear()
+
+    yield set_mode
+    unnamed_mode.cache_clear()
+
+
+@pytest.fixture
+def unnamed_objects_warn(set_unnamed: Callable[[str], None]) -> None:
+    """DISTSYNC_UNNAMED has its default, as for users."""
+    set_unnamed("")
 
 
 @pytest.fixture(scope="session")

@@ -55,6 +55,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from distsync._client.lifecycle import importing
+from distsync._client.naming.inference import UNNAMED
 from distsync._client.naming.paths import check_namespace, check_path
 from distsync._client.payload_codec import LIMIT_BYTES, Codec, ItemCodec, check_codec
 from distsync._signal_handlers import raise_if_from_handler
@@ -70,8 +71,9 @@ TLS_FILES = ("tls_ca", "tls_cert", "tls_key")
 GUARDS = ("auth", "authkey", "tls", "tls_ca", "tls_cert")
 """Settings that protect the data: an empty variable must not disable them."""
 PREFIX = "DISTSYNC_"
-OTHER_VARIABLES = frozenset(("DISTSYNC_RUNTIME_DIR", "DISTSYNC_STATE_DIR", "DISTSYNC_IDLE_EXIT"))
-"""Variables that are not settings of a client: those of the embedded server that starts by itself."""
+OTHER_VARIABLES = frozenset(("DISTSYNC_RUNTIME_DIR", "DISTSYNC_STATE_DIR", "DISTSYNC_IDLE_EXIT", UNNAMED))
+"""Variables that are not settings of a client: those of the embedded server that starts by itself, and UNNAMED, which
+is needed before there is a client."""
 TEST_PREFIX = "DISTSYNC_TEST_"
 EMBEDDED = object()
 """As ``hosts``: the embedded server, even if DISTSYNC_HOSTS is set."""

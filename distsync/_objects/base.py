@@ -75,14 +75,19 @@ def _close_unstarted(protocol: Coroutine[Any, Any, Any]) -> None:
         protocol.close()
 
 
+#: Called with each object, at its creation.
+creation_listeners: list[Callable[[SharedObject], object]] = []
+
+
 class SharedObject:
     """Base of all objects that are shared by name."""
 
     #: The folder of the namespace that contains objects of this kind.
     _kind: ClassVar[str]
     _acl: tuple[Any, ...] | None = None
-    #: Whether the object is useful even if no other process can find it; then it needs no name.
-    _serves_alone: ClassVar[bool] = False
+    #: Whether the use of an object that no other process can find is worth a warning. It is not if the object is
+    #: useful alone, or made to be passed to children.
+    _needs_name: ClassVar[bool] = True
     #: The object whose assignment determines the name, if not this object itself.
     _naming_target: object = None
     #: The module in which the object is bound to its name; None if it was given a name, or has none.
@@ -102,14 +107,17 @@ class SharedObject:
         resolved = (
             inference.Name(path, False)
             if path is not None
-            else inference.resolve(self._naming_target or self, name, warn_if_unnamed=not self._serves_alone)
+            else inference.resolve(self._naming_target or self, name, by_site=self._needs_name)
         )
-        self._name, self._is_unnamed, self._module = resolved
+        self._name, self._is_unnamed, self._creation, self._module = resolved
+        self._reports_use = self._creation is not None and self._needs_name
         self._creator_pid, self._forks, self._was_pickled = os.getpid(), lifecycle.fork_count(), False
         self._finalizer: weakref.finalize[..., Any] | None = None
         self._state_entry: Any = None
         if self._is_unnamed:
             lifecycle.register_before_fork(self)
+        for listener in creation_listeners:
+            listener(self)
 
     def _bind(self, module: inference.Module | None) -> None:
         """Let this be the object that is bound to its name in ``module``."""
@@ -137,10 +145,18 @@ class SharedObject:
 
     def _shared_state(self, make: Callable[[str], CoreT]) -> CoreT:
         """Return the state of this object that all threads of this process share."""
+        if self._reports_use:
+            self._report_use()
         client, path = self.client, self.path
         if self._acl is not None:
             client.protect(path, self._acl)
         return client.local(path, partial(self._create_state, client, path, make), self._kind, self)
+
+    def _report_use(self) -> None:
+        """Tell the program that it uses an object that no other process can find, unless one can."""
+        if self._creation is not None and self._creator_pid == os.getpid():
+            self._creation.report_use()
+        self._reports_use = False
 
     def _create_state(self, client: Client, path: str, make: Callable[[str], CoreT]) -> CoreT:
         if self._is_unnamed and self._creator_pid == os.getpid():
@@ -149,6 +165,11 @@ class SharedObject:
                 self._finalizer = weakref.finalize(self, forget_unnamed, client, path, self._forks)
                 self._finalizer.atexit = False
         return make(path)
+
+    @property
+    def _is_anonymous(self) -> bool:
+        """Whether no other process can find the object by its name."""
+        return self._is_unnamed
 
     @property
     def _is_fresh(self) -> bool:
@@ -161,6 +182,8 @@ class SharedObject:
 
         This is called before a fork and when the object is pickled.
         """
+        if self._creation is not None:
+            self._creation.travelled = True
         if self._is_unnamed and self._creator_pid == os.getpid() and self._state_entry is None:
             with suppress(DistsyncError):
                 self.client.at_close(self.path, partial(remove_tree, self.path))
@@ -225,6 +248,15 @@ class SharedObject:
         options = self._options() if self._acl is None else {**self._options(), "acl": self._acl}
         name = None if path else self._name if self._module is None else (self._name, *self._module)
         return shared_object, (type(self), self._arguments(), name, path, origin, options)
+
+
+def create_wrapped(wrapper: object, kind: Any, *args: Any, **options: Any) -> Any:
+    """Create an object that ``wrapper`` delegates to, named after the assignment of ``wrapper``."""
+    wrapped = kind.__new__(kind)
+    wrapped._naming_target = wrapper
+    wrapped.__init__(*args, **options)
+    wrapped._naming_target = None
+    return wrapped
 
 
 def forget_unnamed(client: Client, path: str, forks: int) -> None:

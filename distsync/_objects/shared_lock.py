@@ -8,8 +8,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from distsync._client.contender_info import Contender, describe
-from distsync._client.naming import inference
-from distsync._objects.base import current_owner, exit_context, parse_contenders, type_name
+from distsync._objects.base import create_wrapped, current_owner, exit_context, parse_contenders, type_name
 from distsync._objects.locks import RLock
 from distsync._objects.revocation import Revocable
 from distsync._objects.validation import refuse_positional, validate_timeout
@@ -483,10 +482,10 @@ class SharedLock:
         linger: float | None = None,
     ) -> None:
         refuse_positional(self, _)
-        resolved = None if path is not None else inference.resolve(self, name)
-        text = name if resolved is None else resolved.text
-        writer = SharedWriter(
-            name=text,
+        writer = create_wrapped(
+            self,
+            SharedWriter,
+            name=name,
             client=client,
             path=path,
             acl=acl,
@@ -495,9 +494,6 @@ class SharedLock:
             layout=layout,
             linger=linger,
         )
-        if resolved is not None:
-            writer._is_unnamed = resolved.fresh
-            writer._bind(resolved.module)
         self._begin(writer, SharedReader(writer, on_lost=on_lost, on_revoke=on_revoke))
 
     def _begin(self, writer: SharedWriter, reader: SharedReader) -> None:

@@ -5,10 +5,13 @@ The program runs after click has returned, so its exceptions and its exit status
 
 from __future__ import annotations
 
+import atexit
+import os
 import sys
 
 import click
 
+from distsync._client.lifecycle import importing
 from distsync.cli.script_runner import Program, ProgramNotFound, ReplaceCommand
 from distsync.errors import PatchError
 from distsync.patch import patch
@@ -46,7 +49,11 @@ def _end_of_options(args: list[str]) -> int | None:
     help="Also swap in this module; package.* is a package with everything in it. May be repeated.",
 )
 @click.option("-m", "module", metavar="MODULE", help="Run this module, as python -m does.")
-@click.option("--report", is_flag=True, help="List what is not swapped, and where, before the program starts.")
+@click.option(
+    "--report",
+    is_flag=True,
+    help="List what is not swapped before the program starts, and the objects that it created at its end.",
+)
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[SCRIPT] [ARGUMENTS]...")
 def run_command(swaps: tuple[str, ...], module: str | None, report: bool, arguments: tuple[str, ...]) -> None:
     """Run SCRIPT, or with -m a module, as Python does, with distsync in place of threading, queue and multiprocessing.
@@ -70,4 +77,20 @@ def _run(program: Program, swaps: tuple[str, ...], report: bool) -> None:
     if report:
         for finding in done.kept:
             click.echo(f"run: kept: {finding}", err=True)
+        _report_created_objects()
     program.run()
+
+
+def _report_created_objects() -> None:
+    """List the objects that this process creates from now on at its end. Its forked children list nothing."""
+    with importing():
+        from distsync.patch.created_objects import CreatedObjects
+
+    created, pid = CreatedObjects(), os.getpid()
+
+    def report() -> None:
+        if os.getpid() == pid:
+            for line in created.lines():
+                click.echo(f"run: created: {line}", err=True)
+
+    atexit.register(report)

@@ -108,8 +108,12 @@ class SyncManager(SharedObject):
             raise TypeError(NO_SERVER.format("give hosts, authkey and name to distsync.connect() and name=, instead"))
         self._shared = name is not None or path is not None
         self._state = "initial"
-        fresh = None if self._shared else inference.fresh_name().text  # also where it is bound to a name of a module
+        fresh = None if self._shared else inference.fresh_name()  # also where it is bound to a name of a module
         super().__init__(fresh or name, client, path)
+
+    @property
+    def _is_anonymous(self) -> bool:
+        return not self._shared
 
     @property
     def address(self) -> str | None:

@@ -90,7 +90,7 @@ class Pool(_stdlib.Pool, SharedObject):
 
     __module__ = "distsync.multiprocessing.pool"
     _kind = "pool"
-    _serves_alone = True
+    _needs_name = False
 
     def __init__(
         self,

@@ -51,6 +51,8 @@ def _seconds(block: bool, timeout: float | None) -> float | None:
 class _Base(_QueueBase[Item]):
     """Base of the queues."""
 
+    _needs_name = False  # passed to children
+
     def __init__(self, ctx: Any, name: str | None, client: Client | None, path: str | None) -> None:
         self._ctx = ctx
         super().__init__(name, client, path)

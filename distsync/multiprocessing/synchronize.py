@@ -108,6 +108,7 @@ class Lock(_locks.Lock):
         <Lock(owner=MainProcess)>
     """
 
+    _needs_name = False  # passed to children
     _any_process_releases = True
 
     def acquire(self, block: bool = True, timeout: float | None = None) -> bool:
@@ -227,6 +228,8 @@ class RLock(_locks.RLock):
         <RLock(MainProcess, 2)>
     """
 
+    _needs_name = False  # passed to children
+
     def acquire(self, block: bool = True, timeout: float | None = None) -> bool:
         """Acquire the lock, or increment the recursion level if this thread holds it.
 
@@ -327,6 +330,7 @@ class Semaphore(semaphores.Semaphore):
         <Semaphore(value=2)>
     """
 
+    _needs_name = False  # passed to children
     _any_process_releases = True
 
     def acquire(self, block: bool = True, timeout: float | None = None) -> bool:
@@ -485,6 +489,7 @@ class Condition(conditions.Condition):
         ...     changed.notify_all()
     """
 
+    _needs_name = False  # passed to children
     _lock_type = RLock
     _not_held = NotOwnerError
 
@@ -519,6 +524,8 @@ class Event(events.Event):
         >>> ready.wait(timeout=10)
         True
     """
+
+    _needs_name = False  # passed to children
 
     def __repr__(self) -> str:
         state = {True: "set", False: "unset"}.get(repr_state(self, lambda: self._core.is_set(), False), "unknown")
@@ -559,6 +566,8 @@ class Barrier(barriers.Barrier):
         >>> start.wait()
         0
     """
+
+    _needs_name = False  # passed to children
 
 
 __getattr__ = stdlib_getattr("multiprocessing.synchronize", __name__)

@@ -233,6 +233,63 @@ def test_report_tells_what_is_kept(home: Home, tmp_path: Path) -> None:
     assert re.fullmatch(r"run: kept: \S+/pipes.py:2: multiprocessing.Pipe stays on this machine: .*\n", errors)
 
 
+CREATES = """
+    import multiprocessing, os, pickle, threading
+    import distsync
+    from distsync import asyncio
+
+    lock = threading.Lock()
+    changed = threading.Condition()
+
+    class App:
+        def __init__(self):
+            self.lock, self.sent = threading.Lock(), threading.Event()
+            pickle.dumps(self.sent)
+
+    apps = [App() for _ in range(3)]
+    def main():
+        counter = distsync.Counter(name="hits")
+        side = distsync.SharedLock(path="/a/side")
+        inside = asyncio.Lock()
+        manager = multiprocessing.Manager()
+        manager.dict()
+
+    main()
+    with changed:
+        changed.notify()
+    if os.fork() == 0:
+        threading.Lock()
+        raise SystemExit
+    os.wait()
+    late = [threading.Lock()]
+"""
+
+
+def test_report_lists_created_objects_with_kind_place_name_and_whether_they_are_shared(
+    shells: Shells, tmp_path: Path
+) -> None:
+    script = written(tmp_path, "creates.py", CREATES)
+    shells.environment["PYTHONWARNINGS"] = "ignore"  # of the fork
+    status, _, errors = ended(shells.start(*RUN, "--report", script))
+    assert status == 0, errors
+    named = "shared with all processes that use this name"
+    passed = "shared with the processes that inherited or unpickled it"
+    assert errors.splitlines() == [
+        f"run: created: {script}:{line}"
+        for line in (
+            f"6: distsync.threading.Lock 'creates.lock', {named}",
+            f"7: distsync.threading.Condition 'creates.changed', {named}",
+            f"11: 3 distsync.threading.Lock without a name, {passed}",
+            f"11: 3 distsync.threading.Event without a name, {passed}",
+            f"16: distsync.recipes.Counter 'hits', {named}",
+            "17: distsync.recipes.SharedLock at path '/a/side', shared with all processes that use this path",
+            "18: distsync.asyncio.Lock without a name, private to this process",
+            "19: distsync.multiprocessing.managers.SyncManager without a name, private to this process",
+            "29: distsync.threading.Lock without a name, private to this process",
+        )
+    ]
+
+
 @pytest.mark.parametrize(
     ("command", "said"),
     [

@@ -33,7 +33,7 @@ from distsync import (
 )
 from distsync._client import default_client
 from distsync._client.client import Client
-from distsync._client.naming.inference import UnnamedObjectWarning
+from distsync._client.naming.inference import PrivateObjectWarning
 from distsync._protocols.pool.callers import remove_caller
 from distsync.errors import WorkerStartError
 from distsync.multiprocessing import _pool_client
@@ -169,11 +169,12 @@ def test_unnamed_pool_leaves_no_znode_behind(client: Client, observer: Observer)
     assert pool.path not in observer.tree(client.namespace)
 
 
+@pytest.mark.usefixtures("unnamed_objects_warn")
 def test_unnamed_pool_of_a_with_statement_causes_no_warning(client: Client, recwarn: pytest.WarningsRecorder) -> None:
     """Most programs that use multiprocessing create theirs like this, at module level."""
     program = "with Pool(1) as pool:\n    print(pool.map(abs, [-1]))\n" * 2
     exec(program, {"__name__": "program", "Pool": Pool, "print": lambda got: None})
-    assert [str(each.message) for each in recwarn if issubclass(each.category, UnnamedObjectWarning)] == []
+    assert [str(each.message) for each in recwarn if issubclass(each.category, PrivateObjectWarning)] == []
 
 
 def test_terminate_deletes_the_tasks_of_the_pool(client: Client, observer: Observer) -> None:

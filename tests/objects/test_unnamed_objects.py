@@ -16,6 +16,7 @@ import pytest
 from helpers.leak_census import Observer
 from helpers.timing import PATIENCE, eventually
 
+from distsync import SharedLock
 from distsync._client.client import Client
 from distsync._client.default_client import close_default
 from distsync.errors import NameInUseError
@@ -77,6 +78,22 @@ def test_object_inherited_by_a_forked_child_is_not_deleted_before_the_client_clo
     assert Queue[int](path=path).get(timeout=PATIENCE) == 1
     client.close()
     assert observer.tree(path) == {}
+
+
+def test_object_that_only_a_forked_child_used_is_deleted_when_the_client_closes(
+    client: Client, observer: Observer
+) -> None:
+    Lock(name="first").locked()
+    lock = SharedLock()
+
+    def child() -> None:
+        with lock.writer:
+            pass
+        close_default()
+
+    in_forked_child(child)
+    client.close()
+    assert lock.path not in observer.tree(client.namespace)
 
 
 def test_object_pickled_before_its_first_use_is_not_deleted(client: Client, observer: Observer) -> None:

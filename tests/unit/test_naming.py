@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import os
 import subprocess
 import sys
 import textwrap
 import types
+import typing
 import warnings
+from collections.abc import Callable, Iterable
 
 import pytest
 
 from distsync._client.naming import inference
-from distsync._client.naming.inference import Name, UnnamedObjectWarning
+from distsync._client.naming.inference import Name, PrivateObjectWarning
+
+pytestmark = pytest.mark.usefixtures("unnamed_objects_warn")
 
 FACE_SOURCE = """
 from distsync._client.naming import inference as names
@@ -49,6 +54,13 @@ def text(thing: object) -> str:
 
 def is_fresh(thing: object) -> bool:
     return bool(thing.called.fresh)  # type: ignore[attr-defined]
+
+
+def use(things: Iterable[object]) -> None:
+    """Tell the program that it uses those of these objects that are private."""
+    for thing in things:
+        if is_fresh(thing):
+            thing.called.place.report_use()  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(
@@ -150,12 +162,14 @@ def test_init_of_a_users_subclass_is_not_the_assignment() -> None:
         "space = {}\nexec('x = Thing()', globals(), space)\nmade = [space['x']]",
     ],
 )
-def test_object_created_in_a_function_is_fresh_without_a_warning(source: str) -> None:
+def test_object_created_in_a_function_is_fresh_and_warns_at_its_use(source: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         made = run(source)["made"]
     assert all(is_fresh(thing) for thing in made)  # type: ignore[attr-defined]
-    assert len({thing.called for thing in made}) == len(made)  # type: ignore
+    assert len({thing.called.text for thing in made}) == len(made)  # type: ignore
+    with pytest.warns(PrivateObjectWarning, match=r"\.Thing created at \S+:\d+ .*created in a function"):
+        use(made)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -178,7 +192,7 @@ def test_object_created_in_a_function_is_fresh_without_a_warning(source: str) ->
         "class C:\n    pool.append(Thing())",
     ],
 )
-def test_a_module_level_object_bound_to_no_name_is_fresh_and_warns(source: str) -> None:
+def test_a_module_level_object_bound_to_no_name_is_fresh_and_warns_at_its_use(source: str) -> None:
     import collections
 
     class Odd(FACE.Thing):  # type: ignore[name-defined,misc]
@@ -192,16 +206,17 @@ def test_a_module_level_object_bound_to_no_name_is_fresh_and_warns(source: str) 
 
     pool: list[object] = []
     given = {"table": {}, "space": types.SimpleNamespace(), "identity": lambda thing: thing}
-    with pytest.warns(UnnamedObjectWarning, match="name="):
-        run(source, pool=pool, Thing=Odd, missing=collections.defaultdict(Odd), **given)
+    run(source, pool=pool, Thing=Odd, missing=collections.defaultdict(Odd), **given)
     assert pool
     assert all(is_fresh(thing) for thing in pool)
+    with pytest.warns(PrivateObjectWarning, match="assigned to no name.*name="):
+        use(pool)
 
 
 def test_warning_is_issued_once_per_place_and_names_it() -> None:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("default")
-        run("for _ in range(3):\n    pool.append(Thing())\npool.append(Thing())", pool=[])
+        use(run("for _ in range(3):\n    pool.append(Thing())\npool.append(Thing())", pool=[])["pool"])  # type: ignore
     assert [(w.filename, w.lineno) for w in caught] == [("/home/me/jobs.py", 2), ("/home/me/jobs.py", 3)]
 
 
@@ -210,9 +225,89 @@ def test_warning_is_issued_once_per_place_and_names_it() -> None:
     ["for _ in range(3):\n    x = Thing()\n    pool.append(x)", "pool = list(map(Thing, (1, 2, 3)))"],
 )
 def test_one_place_names_one_object_only(source: str) -> None:
-    with pytest.warns(UnnamedObjectWarning, match="was created here before"):
-        pool = run(source, pool=[])["pool"]
+    pool = run(source, pool=[])["pool"]
+    with pytest.warns(PrivateObjectWarning, match="was created here before"):
+        use(pool)  # type: ignore[arg-type]
     assert [is_fresh(thing) for thing in pool] == [False, True, True]  # type: ignore[attr-defined]
+
+
+def test_object_of_a_generic_class_is_named_after_its_variable() -> None:
+    source = "T = typing.TypeVar('T')\nclass Box(Thing, typing.Generic[T]):\n    pass\nx = Box[int]()"
+    assert text(run(source, typing=typing)["x"]) == "jobs.x"
+
+
+def test_object_of_a_dataclass_field_is_created_where_the_dataclass_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "jobs", types.ModuleType("jobs"))
+    source = """
+    @dataclasses.dataclass
+    class Job:
+        x: Thing = dataclasses.field(default_factory=Thing)
+
+    job = Job()
+    """
+    thing = run(source, dataclasses=dataclasses)["job"].x  # type: ignore[attr-defined]
+    assert is_fresh(thing)
+    with pytest.warns(PrivateObjectWarning, match=r"created at /home/me/jobs.py:6 "):
+        use([thing])
+
+
+SITES = """
+class App:
+    def __init__(self, other=None):
+        self.lock = Thing()
+        self.x, self.y = other or Thing(), Longer(size=3)
+        made.extend((self.lock, self.x, self.y))
+
+def main(self):
+    a = Thing()
+    b, c = Thing(), Thing()
+    d = self.e = Thing()
+    self.f = f = Thing()
+    def inner():
+        return f
+    class Local:
+        g = Thing()
+    made.extend((a, b, c, d, f, Local.g))
+    made.extend([Thing() for _ in range(2)])
+    made.append(Thing())
+
+App()
+App()
+main(App)
+for _ in range(2):
+    z = Thing()
+    made.append(z)
+"""
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="code knows its class since Python 3.11")
+def test_in_site_mode_objects_are_named_after_function_variable_and_number(set_unnamed: Callable[[str], None]) -> None:
+    set_unnamed("site")
+    made = run(SITES, "sites", made=[])["made"]
+    assert [text(thing) for thing in made] == [  # type: ignore[attr-defined]
+        *(f"sites.App.__init__.{name}#{number}" for number in (1, 2) for name in ("lock", "x", "y")),
+        *("sites.main.a#1", "sites.main.b#1", "sites.main.c#1", "sites.main.e#1", "sites.main.f#1"),
+        *("sites.main.<locals>.Local.g#1", "sites.main#1", "sites.main#2", "sites.main#3", "sites.z", "sites.z#1"),
+    ]
+
+
+def test_in_site_mode_each_process_of_a_program_gives_the_same_names_and_none_twice(
+    set_unnamed: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_unnamed("site")
+    runs = []
+    for _ in range(2):
+        monkeypatch.setattr(inference, "_ordinals", {})  # as in a new process
+        runs.append([text(thing) for thing in run(SITES, made=[])["made"]])  # type: ignore[attr-defined]
+    assert runs[0] == runs[1]
+    assert len(set(runs[0])) == len(runs[0])
+
+
+def test_in_site_mode_an_object_at_a_prompt_is_fresh_and_warns(set_unnamed: Callable[[str], None]) -> None:
+    set_unnamed("site")
+    thing = run("def f():\n    return Thing()\nx = f()", "__main__", __spec__=None)["x"]
+    with pytest.warns(PrivateObjectWarning, match="private"):
+        use([thing])
 
 
 def test_a_reloaded_module_gives_its_objects_the_same_names(tmp_path: object, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -238,9 +333,11 @@ def test_main_module_has_its_real_name(main: dict[str, object], expected: str, n
     assert text(run("x = Thing()", name, **main)["x"]) == expected
 
 
-def test_at_a_prompt_an_object_is_fresh_and_warns() -> None:
-    with pytest.warns(UnnamedObjectWarning, match="prompt"):
-        assert is_fresh(run("x = Thing()", "__main__", __spec__=None)["x"])
+def test_at_a_prompt_an_object_is_fresh_and_warns_at_its_use() -> None:
+    thing = run("x = Thing()", "__main__", __spec__=None)["x"]
+    assert is_fresh(thing)
+    with pytest.warns(PrivateObjectWarning, match="prompt"):
+        use([thing])
 
 
 def test_a_script_and_a_module_run_with_m_name_their_objects_alike_in_every_process(tmp_path: object) -> None:
@@ -297,9 +394,6 @@ def test_the_place_is_where_the_program_calls() -> None:
 
 def test_parts_of_distsync_that_use_its_public_api_count_as_places() -> None:
     assert text(run("x = Thing()", "distsync.cli.demo")["x"]) == "distsync.cli.demo.x"
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        run("made = names.resolve(object(), None)", "distsync.threading", names=inference)
 
 
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="type parameters came with Python 3.12")

@@ -12,16 +12,24 @@ The decisions made here:
   y`` are supported.
 
 * One call site names one object. Further objects that a loop, or ``list(map(Queue, sizes))``, makes at
-  the same call site get unique names, with a warning: with the standard library they are different
-  objects. ``importlib.reload`` finds the name of the first one again.
+  the same call site get unique names: with the standard library they are different objects.
+  ``importlib.reload`` finds the name of the first one again.
 
 * Code in a function makes unique names, even after ``global x``: a function may run any number of
   times, and each run makes its own object, as with the standard library. The same is true of a
   class body inside a function.
 
+* With ``DISTSYNC_UNNAMED=site``, an object that would get a unique name is called
+  ``module.function.variable#1``, with the number of objects that this process created so before.
+  The variable may be an attribute, and is left out in a comprehension or an expression. Before
+  Python 3.11, where code does not know its class, ``function:line`` replaces the function.
+
 * ``__main__`` is the module name given to ``-m``, or the script's file name without its suffix.
-  ``python -c`` and the prompt have neither: objects assigned there get unique names, with a
-  warning.
+  ``python -c`` and the prompt have neither: objects assigned there get unique names.
+
+An object with a unique name is private to its process until it is pickled or inherited by a fork.
+A program whose imports were swapped expects that its processes share its objects. So it is warned
+when it uses one that is private.
 """
 
 from __future__ import annotations
@@ -32,25 +40,90 @@ import sys
 import uuid
 import warnings
 from collections.abc import Iterator
+from functools import cache
+from itertools import count
 from types import FrameType
 from typing import Any, NamedTuple
 
 from distsync._client.lifecycle import importing
+from distsync.errors import ConfigurationError, PrivateObjectError
 
 # multiprocessing calls the main module by the second name in a child process.
 MAIN_NAMES = ("__main__", "__mp_main__")
 COMPREHENSIONS = ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>")  # have their own frames until Python 3.11
 USER_PARTS = ("distsync.cli.", "distsync.testing.")  # use distsync as a program does
 CLASS_TEXT = "__qualname__"
+UNNAMED = "DISTSYNC_UNNAMED"
+UNNAMED_MODES = ("warn", "error", "ignore", "site")
 
 
-class UnnamedObjectWarning(UserWarning):
-    """A warning about an object at module or class level that is assigned to no name.
+#: The numbers of the next objects that `_site_name` names, by the rest of the name.
+_ordinals: dict[str, Iterator[int]] = {}
 
-    No other process can find such an object.
+
+class PrivateObjectWarning(UserWarning):
+    """A warning about an object without a name that only this process can find.
+
+    It is issued when the object is used and was neither pickled nor inherited by a fork. It says
+    where the object was created, and what to do. DISTSYNC_UNNAMED replaces it by an error, or
+    disables it.
     """
 
     __module__ = "distsync"
+
+
+class CreationPlace:
+    """Where an object was created, and whether another process knows it.
+
+    It refers to the code of the frame, not to the frame, and finds the line when it is asked for.
+
+    Args:
+        kind: The class of the object.
+        frame: The frame that creates it.
+        reason: Why it has no name.
+
+    Attributes:
+        travelled: Whether the object was pickled, or inherited by a fork.
+    """
+
+    __slots__ = ("_code", "_globals", "_instruction", "_kind", "_reason", "travelled")
+
+    def __init__(self, kind: type[Any], frame: FrameType, reason: str) -> None:
+        frame = _out_of_generated(frame)
+        self._kind, self._reason, self.travelled = kind, reason, False
+        self._code, self._instruction, self._globals = frame.f_code, frame.f_lasti, frame.f_globals
+
+    @property
+    def kind(self) -> str:
+        """The class of the object, with its module."""
+        return f"{self._kind.__module__}.{self._kind.__qualname__}"
+
+    @property
+    def file(self) -> str:
+        """The file of the creating code."""
+        return self._code.co_filename
+
+    @property
+    def line(self) -> int:
+        """The line of the creating call."""
+        lines = (line for start, end, line in self._code.co_lines() if start <= self._instruction < end)
+        return next(lines, None) or self._code.co_firstlineno
+
+    def report_use(self) -> None:
+        """Warn that the object is used, once per line, or raise PrivateObjectError.
+
+        The ``__warningregistry__`` of the creating module records what it was warned of.
+        """
+        mode = unnamed_mode()
+        if self.travelled or mode == "ignore":
+            return
+        line = self.line
+        error = PrivateObjectError(self.kind, f"{self.file}:{line}", self._reason)
+        if mode == "error":
+            raise error
+        registry = self._globals.setdefault("__warningregistry__", {})
+        module = str(self._globals.get("__name__"))
+        warnings.warn_explicit(str(error), PrivateObjectWarning, self.file, line, module=module, registry=registry)
 
 
 class Module(NamedTuple):
@@ -65,37 +138,64 @@ class Module(NamedTuple):
 
 
 class Name(NamedTuple):
-    """A name, and whether it is fresh: generated, so that no other process can know it yet.
+    """A name.
 
-    ``module`` is the module or the module of the class in which the object is bound to it, if it is.
+    Attributes:
+        text: The name.
+        fresh: Whether it is generated, so that no other process can know it yet.
+        place: Where the object with a fresh name was created.
+        module: The module in which the object is bound to its name, if that was inferred.
     """
 
     text: str
     fresh: bool
+    place: CreationPlace | None = None
     module: Module | None = None
 
 
-def resolve(obj: object, name: str | None, warn_if_unnamed: bool = True) -> Name:
+@cache
+def unnamed_mode() -> str:
+    """Return the checked value of DISTSYNC_UNNAMED, as it was at the first call."""
+    mode = os.environ.get(UNNAMED) or "warn"
+    if mode not in UNNAMED_MODES:
+        raise ConfigurationError(UNNAMED, mode, f"it must be {', '.join(UNNAMED_MODES[:-1])} or {UNNAMED_MODES[-1]}")
+    return mode
+
+
+def resolve(obj: object, name: str | None, by_site: bool = True) -> Name:
     """Return the name of ``obj``, which is being created.
 
     Args:
-        obj: The object.
+        obj: The object. The ``__init__`` methods of its class and subclasses are skipped in the
+            search for the creating code.
         name: Its explicit name; None infers a name, or generates a fresh one.
-        warn_if_unnamed: Whether to warn about a fresh name at module or class level.
+        by_site: Whether DISTSYNC_UNNAMED may name it after its site instead of a fresh name.
 
     Returns:
-        The name.
+        The name: ``module.name``, ``module.Class.name``, that of its site, or a fresh one.
     """
-    if name is None:
-        return bound_name(ignored_object=obj, warn_if_unnamed=warn_if_unnamed) or fresh_name()
-    if not isinstance(name, str):
-        raise TypeError(f"name must be a str, not {type(name).__name__}")
-    return Name(name, False)
+    if name is not None:
+        if not isinstance(name, str):
+            raise TypeError(f"name must be a str, not {type(name).__name__}")
+        return Name(name, False)
+    frame = next(_callers(obj), None)
+    if frame is None:
+        return Name(fresh_name(), True)
+    bound, reason = _bound_name(frame)
+    if bound is None and by_site and unnamed_mode() == "site":
+        bound = _site_name(frame)
+    return Name(fresh_name(), True, CreationPlace(type(obj), frame, reason)) if bound is None else bound
 
 
-def fresh_name() -> Name:
+def creation_place(obj: object) -> CreationPlace | None:
+    """Return where ``obj``, which is being created, is created; None if no program does it."""
+    frame = next(_callers(obj), None)
+    return None if frame is None else CreationPlace(type(obj), frame, "")
+
+
+def fresh_name() -> str:
     """Return a unique name."""
-    return Name(str(uuid.uuid4()), True)
+    return str(uuid.uuid4())
 
 
 def call_site() -> str:
@@ -108,37 +208,42 @@ def call_site() -> str:
     return f"{file}:{frame.f_lineno} in {getattr(code, 'co_qualname', code.co_name)}"
 
 
-def bound_name(ignored_object: object = None, warn_if_unnamed: bool = True) -> Name | None:
-    """Return ``module.name`` or ``module.Class.name`` for the object being created, or None.
-
-    ``ignored_object`` is the object itself. The ``__init__`` methods of its class and subclasses
-    are skipped in the search for the creating code.
-    """
-    frame = next(_callers(ignored_object), None)
-    if frame is None:
-        return None
+def _bound_name(frame: FrameType) -> tuple[Name | None, str]:
+    """Return the name for an object that ``frame`` creates, or None and the reason why it has none."""
     inside = _out_of_comprehension(frame)
     level = _level(inside)
     if level is None:
-        return None
+        return None, "created in a function"
     # Imported late: most programs need neither this module nor dis.
     with importing():
         from distsync._client.naming.assignment_target import target_of_call
 
     module = module_of(inside.f_globals)
-    target = None if _in_comprehension(frame) else target_of_call(frame.f_code, frame.f_lasti)
     if module is None:
-        reason = "code at the prompt or in -c has no module name"
-    elif target is None:
-        reason = "created at module or class level, but not assigned to a name"
-    else:
-        text = ".".join((module.name, *([] if target.is_global else level), target.name))
-        if _is_first(inside, text):
-            return Name(text, False, module)
-        reason = f"{text} was created here before"
-    if warn_if_unnamed:
-        _warn(inside, reason)
-    return None
+        return None, "code at the prompt or in -c has no module name"
+    target = None if _in_comprehension(frame) else target_of_call(frame.f_code, frame.f_lasti)
+    if target is None:
+        return None, "assigned to no name"
+    text = ".".join((module.name, *([] if target.is_global else level), target.name))
+    if not _is_first(inside, text):
+        return None, f"{text} was created here before"
+    return Name(text, False, module=module), ""
+
+
+def _site_name(frame: FrameType) -> Name | None:
+    """Return the name of an object after the code that creates it, and its number; None at a prompt."""
+    with importing():
+        from distsync._client.naming.assignment_target import cached_target_of_call
+
+    frame = _out_of_generated(frame)
+    inside = _out_of_comprehension(frame)
+    module, level, code = module_of(inside.f_globals), _level(inside), inside.f_code
+    if module is None:
+        return None
+    function = getattr(code, "co_qualname", f"{code.co_name}:{code.co_firstlineno}")
+    target = None if _in_comprehension(frame) else cached_target_of_call(frame.f_code, frame.f_lasti)
+    text = ".".join((module.name, *([function] if level is None else level), *([target.name] if target else [])))
+    return Name(f"{text}#{next(_ordinals.setdefault(text, count(1)))}", False, module=module)
 
 
 def _out_of_comprehension(frame: FrameType) -> FrameType:
@@ -185,26 +290,37 @@ def _script_name(file: object) -> str | None:
 
 
 def _callers(ignored_object: object) -> Iterator[FrameType]:
-    """Yield the frames of the program, innermost first."""
+    """Yield the frames of the program, innermost first.
+
+    A frame of typing is that of ``Queue[int]()``.
+    """
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
-        if not _is_ours(frame.f_globals.get("__name__")) and not _initialises(frame, ignored_object):
+        module = frame.f_globals.get("__name__")
+        if module != "typing" and not is_ours(module) and not initialises(frame, ignored_object):
             yield frame
         frame = frame.f_back
 
 
-def _is_ours(module: object) -> bool:
+def is_ours(module: object) -> bool:
+    """Return whether a module of this name is distsync's own, and does not use it as a program does."""
     if not isinstance(module, str) or not (module == "distsync" or module.startswith("distsync.")):
         return False
     return not (module + ".").startswith(USER_PARTS)
 
 
-def _initialises(frame: FrameType, obj: object) -> bool:
+def initialises(frame: FrameType, obj: object) -> bool:
     """Return whether the frame is an ``__init__`` of ``obj``."""
     code = frame.f_code
     if obj is None or code.co_name != "__init__" or not code.co_argcount:
         return False
     return frame.f_locals.get(code.co_varnames[0]) is obj
+
+
+def _out_of_generated(frame: FrameType) -> FrameType:
+    """Return the caller of a dataclass's ``__init__``, which has no file; for other frames, the frame itself."""
+    code = frame.f_code
+    return frame.f_back or frame if code.co_name == "__init__" and code.co_filename.startswith("<") else frame
 
 
 def _level(frame: FrameType) -> list[str] | None:
@@ -230,15 +346,3 @@ def _is_first(frame: FrameType, text: str) -> bool:
     before = made.get((text, frame.f_lasti), made)
     made[text, frame.f_lasti] = spec
     return before is not spec
-
-
-def _warn(frame: FrameType, reason: str) -> None:
-    """Warn once per line, as recorded in the ``__warningregistry__`` of the frame's module."""
-    warnings.warn_explicit(
-        f'{reason}, so no other process can find this object: give it a name with name="..."',
-        UnnamedObjectWarning,
-        frame.f_code.co_filename,
-        frame.f_lineno,
-        module=str(frame.f_globals.get("__name__")),
-        registry=frame.f_globals.setdefault("__warningregistry__", {}),
-    )

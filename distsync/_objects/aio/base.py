@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from distsync._client import default_client
 from distsync._client.driver.task_order import orders
-from distsync._objects.base import FencingToken, SharedObject
+from distsync._objects.base import FencingToken, SharedObject, create_wrapped
 from distsync._pickle import stable_pickle_name
 from distsync._protocols.locks.lock import Grant
 from distsync._signal_handlers import raise_if_from_handler
@@ -55,11 +55,7 @@ class AsyncObject:
 
     def _init_sync(self, *args: Any, **options: Any) -> None:
         """Create the wrapped object, and name it after the place where this one is created."""
-        twin = self._kind.__new__(self._kind)
-        twin._naming_target = self
-        twin.__init__(*args, **options)
-        twin._naming_target = None
-        self._sync = twin
+        self._sync = create_wrapped(self, self._kind, *args, **options)
 
     @property
     def name(self) -> str:
