@@ -81,8 +81,8 @@ class SharedObject:
     #: The folder of the namespace that contains objects of this kind.
     _kind: ClassVar[str]
     _acl: tuple[Any, ...] | None = None
-    #: Whether the object is useful even if no other process can find it; then it needs no name.
-    _serves_alone: ClassVar[bool] = False
+    #: Whether an object without a name belongs to its creator alone, wherever it is assigned.
+    _is_private_if_unnamed: ClassVar[bool] = False
     #: The object whose assignment determines the name, if not this object itself.
     _naming_target: object = None
 
@@ -97,11 +97,12 @@ class SharedObject:
         self._explicit_path = None if path is None else check_path(path)
         if acl is not None:
             self._acl = _checked_acl(acl)
-        resolved = (
-            inference.Name(path, False)
-            if path is not None
-            else inference.resolve(self._naming_target or self, name, warn_if_unnamed=not self._serves_alone)
-        )
+        if path is not None:
+            resolved = inference.Name(path, False)
+        elif name is None and self._is_private_if_unnamed:
+            resolved = inference.fresh_name()
+        else:
+            resolved = inference.resolve(self._naming_target or self, name)
         self._name, self._is_unnamed = resolved
         self._creator_pid, self._forks, self._was_pickled = os.getpid(), lifecycle.fork_count(), False
         self._finalizer: weakref.finalize[..., Any] | None = None

@@ -30,7 +30,7 @@ class DistsyncContext:
 
     All objects take ``name=`` and ``client=``. An object without a name is named after its variable
     if it is assigned at module or class level. Any other object gets a unique name, and reaches
-    other processes by inheritance or by pickle.
+    other processes by inheritance or by pickle. A pool without a name belongs to its creator alone.
 
     Args:
         base: The context of multiprocessing to wrap.
@@ -432,9 +432,8 @@ class DistsyncContext:
             initargs: Arguments of ``initializer``.
             maxtasksperchild: Number of tasks (chunks) after which a local worker is replaced; None
                 never replaces it.
-            name: Name of the pool, shared by all processes that use it. Without a name, a pool
-                assigned at module or class level is named after its variable; any other pool gets a
-                unique name.
+            name: Name of the pool, shared by all processes that use it. Without a name, no other
+                process finds the pool, and its workers run no other caller's tasks.
             client: The client to use; None uses the default client.
             **options: Further options of ``distsync.multiprocessing.pool.Pool``: ``max_deliveries``, ``max_payload``,
                 ``progress``.

@@ -27,10 +27,11 @@ MAX_DELIVERIES = 5
 class Pool(_stdlib.Pool, SharedObject):
     """A pool of worker processes on several hosts, like ``multiprocessing.pool.Pool``.
 
-    All methods, results and exceptions are those of ``multiprocessing.pool.Pool``. A pool with a
-    name shares its tasks with the workers of the same name elsewhere, which are started by
-    ``Pool(name="thumbs")`` or ``python -m distsync worker thumbs``. These workers run tasks of this
-    pool, and the workers of this pool run theirs.
+    All methods, results and exceptions are those of ``multiprocessing.pool.Pool``. Without a name,
+    a pool belongs to its creator alone, wherever it is assigned. A pool with a name shares its
+    tasks with the workers of the same name elsewhere, which are started by ``Pool(name="thumbs")``
+    or ``python -m distsync worker thumbs``. These workers run tasks of this pool, and the workers
+    of this pool run theirs.
 
     If a worker exits before it has finished a task, another worker runs the task again. A task may
     therefore run several times, but it has one result.
@@ -44,8 +45,8 @@ class Pool(_stdlib.Pool, SharedObject):
             never replaces it.
         context: Context of ``distsync.multiprocessing`` that starts the workers; None uses the
             default one.
-        name: Name of the pool, shared by all processes that use it. Without a name, a pool assigned
-            at module or class level is named after its variable; any other pool gets a unique name.
+        name: Name of the pool, shared by all processes that use it. Without a name, no other
+            process finds the pool, and its workers run no other caller's tasks.
         client: The client to use; None uses the default client.
         max_deliveries: Number of workers that may exit while they run the same task, before its
             result is a TaskLostError; 0 means no limit.
@@ -90,7 +91,7 @@ class Pool(_stdlib.Pool, SharedObject):
 
     __module__ = "distsync.multiprocessing.pool"
     _kind = "pool"
-    _serves_alone = True
+    _is_private_if_unnamed = True
 
     def __init__(
         self,

@@ -60,19 +60,18 @@ class Name(NamedTuple):
     fresh: bool
 
 
-def resolve(obj: object, name: str | None, warn_if_unnamed: bool = True) -> Name:
+def resolve(obj: object, name: str | None) -> Name:
     """Return the name of ``obj``, which is being created.
 
     Args:
         obj: The object.
         name: Its explicit name; None infers a name, or generates a fresh one.
-        warn_if_unnamed: Whether to warn about a fresh name at module or class level.
 
     Returns:
         The name.
     """
     if name is None:
-        bound = bound_name(ignored_object=obj, warn_if_unnamed=warn_if_unnamed)
+        bound = bound_name(ignored_object=obj)
         return Name(bound, False) if bound is not None else fresh_name()
     if not isinstance(name, str):
         raise TypeError(f"name must be a str, not {type(name).__name__}")
@@ -94,7 +93,7 @@ def call_site() -> str:
     return f"{file}:{frame.f_lineno} in {getattr(code, 'co_qualname', code.co_name)}"
 
 
-def bound_name(ignored_object: object = None, warn_if_unnamed: bool = True) -> str | None:
+def bound_name(ignored_object: object = None) -> str | None:
     """Return ``module.name`` or ``module.Class.name`` for the object being created, or None.
 
     ``ignored_object`` is the object itself. The ``__init__`` methods of its class and subclasses
@@ -122,8 +121,7 @@ def bound_name(ignored_object: object = None, warn_if_unnamed: bool = True) -> s
         if _is_first(inside, text):
             return text
         reason = f"{text} was created here before"
-    if warn_if_unnamed:
-        _warn(inside, reason)
+    _warn(inside, reason)
     return None
 
 
