@@ -73,7 +73,8 @@ class Executor(_stdlib.Executor):
             workers elsewhere run the calls; it requires a name.
         mp_context: Context of ``distsync.multiprocessing`` that starts the workers; None uses the
             default one.
-        initializer: Called in each local worker before its first call; None calls nothing.
+        initializer: Called in each local worker before its first call; None calls nothing. All
+            executors and pools of one name must have the same initializer.
         initargs: Arguments of ``initializer``.
         max_tasks_per_child: Number of tasks after which a local worker is replaced; None never
             replaces it.
@@ -89,6 +90,7 @@ class Executor(_stdlib.Executor):
     Raises:
         ValueError: A number is out of range, or ``max_workers`` is 0 without a name.
         TypeError: ``initializer`` is not callable.
+        MismatchError: A pool of this name is in use with another initializer.
         UnreachableError: No server could be reached for the client's first connection.
         ConfigurationError: The codec of the client is JSON.
         ModuleNotFoundError: ``progress`` is set, and rich is not installed.

@@ -10,7 +10,9 @@ spawned processes.
 from __future__ import annotations
 
 import functools
+import hashlib
 import os
+import pickle
 import runpy
 import sys
 import types
@@ -28,6 +30,9 @@ LIMIT_BYTES = 64_000_000
 MAX_BYTES = 2_000_000_000
 #: Name of the main module of another program in a worker, as in ``multiprocessing``.
 OTHER_MAIN = "__mp_main__"
+
+#: Description of the initializer of workers that call none.
+NO_INITIALIZER = "None"
 
 _MAIN = "__main__"
 _HELPERS = (_stdlib.mapstar, _stdlib.starmapstar)  # type: ignore[attr-defined]
@@ -172,6 +177,54 @@ class PoolCodec:
         """
         success, value = self._codec.decode(payload, place + RESULT)
         return success, value
+
+
+def describe_initializer(initializer: Function | None, initargs: tuple[Any, ...]) -> str:
+    """Return a description by which processes know whether they use the same initializer.
+
+    Args:
+        initializer: The initializer; None if there is none.
+        initargs: Its arguments. Those that do not pickle are not compared.
+
+    Returns:
+        Its module, or the path of its program, its name, and a digest of its arguments.
+    """
+    if initializer is None:
+        return NO_INITIALIZER
+    compared: tuple[Any, ...] = initargs
+    if isinstance(initializer, (types.FunctionType, type)):
+        module, name = initializer.__module__, initializer.__qualname__
+        if "<" in name and isinstance(initializer, types.FunctionType):  # a lambda, for example
+            name += f" in line {initializer.__code__.co_firstlineno}"
+    else:
+        module, name = type(initializer).__module__, type(initializer).__qualname__
+        compared = (initializer, *initargs)
+    if module in (_MAIN, OTHER_MAIN):
+        here = program()
+        module = here.module or (os.path.realpath(here.file) if here.file else "a prompt, or -c")
+    text = f"{name} of {module}"
+    return f"{text} (arguments: {_digest(compared)})" if compared else text
+
+
+def _digest(value: Any) -> str:
+    """Return a digest of a value; empty if the value does not pickle.
+
+    The parts of a container are pickled one by one: the pickle of a set depends on the process, and
+    that of a tuple on whether equal parts are one object.
+    """
+    kind = type(value)
+    if kind in (tuple, list):
+        parts = [_digest(each) for each in value]
+    elif kind in (set, frozenset):
+        parts = sorted(map(_digest, value))
+    elif kind is dict:
+        parts = sorted(map(_digest, value.items()))
+    else:
+        try:
+            return hashlib.sha256(pickle.dumps(value)).hexdigest()[:16]
+        except Exception:  # whatever a method of the value raises
+            return ""
+    return hashlib.sha256(f"{kind.__name__}{parts}".encode()).hexdigest()[:16]
 
 
 def program() -> MainProgram:

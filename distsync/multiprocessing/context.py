@@ -428,7 +428,8 @@ class DistsyncContext:
         Args:
             processes: Number of local workers. None starts one for each CPU. 0 starts none, so that
                 workers elsewhere run the tasks; it requires a name.
-            initializer: Called in each local worker before its first task; None calls nothing.
+            initializer: Called in each local worker before its first task; None calls nothing. All
+                pools of one name must have the same initializer.
             initargs: Arguments of ``initializer``.
             maxtasksperchild: Number of tasks (chunks) after which a local worker is replaced; None
                 never replaces it.
@@ -444,6 +445,7 @@ class DistsyncContext:
         Raises:
             ValueError: A number is out of range, or ``processes`` is 0 without a name.
             TypeError: ``initializer`` is not callable.
+            MismatchError: A pool of this name is in use with another initializer.
             UnreachableError: No server could be reached for the client's first connection.
             ConfigurationError: The codec of the client is JSON.
         """
