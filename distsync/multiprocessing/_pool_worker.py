@@ -12,7 +12,8 @@ alone, and its result is put before the next task starts: it may be the task tha
 exit, or a victim of that task. While a worker has such a task, it claims no other one.
 
 A worker that was started by a command has no initializer of its own. It calls that of the first
-caller whose task it gets. For a caller with another one, a new process replaces it.
+caller whose task it gets. For a caller with another one, a new process replaces it. So it does for a
+caller whose program was changed since this process loaded it.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ from distsync.errors import (
     PayloadTooLargeError,
     ShutDown,
 )
-from distsync.multiprocessing._pool_codec import NO_INITIALIZER, PoolCodec
+from distsync.multiprocessing._pool_codec import NO_INITIALIZER, PoolCodec, StaleProgramError
 
 #: Duration in seconds of the work that a worker claims at once.
 BATCH_WINDOW_S = 0.1
@@ -293,6 +294,10 @@ class Worker:
         began = wait_clock()
         try:
             kind, payload = self._run_task(task)
+        except StaleProgramError:
+            self._waiting.appendleft(task)  # to be given back
+            self.drain()
+            return
         finally:
             took = wait_clock() - began
             self._task_seconds = (self._task_seconds + 3 * took) / 4
@@ -329,6 +334,8 @@ class Worker:
         try:
             with self._codec.decode_call(encoded.place, encoded.payload, False) as (function, args, kwds):
                 function(*args, **kwds)
+        except StaleProgramError:
+            raise
         except Exception as error:
             self.drain()
             said = error.args[1] if isinstance(error, PayloadRefusedError) else f"{type(error).__name__}: {error}"
