@@ -127,42 +127,46 @@ class Caller:
         Raises NoNodeError if this caller is being removed, and MismatchError if an older one uses
         another initializer.
         """
-        if self._session_id == session.session_id:
-            return
-        await self._create_alive(session)
-        if self.initializer.text is not None:
-            try:
-                await self._compare_initializers(self.initializer.text)
-            except BaseException:
-                self._session_id = 0  # compare again before the next answers are received
-                raise
-
-    async def _compare_initializers(self, ours: str) -> None:
-        callers = await read_callers(self.core)
-        since = next((each.since for each in callers if each.caller == self.caller), None)
-        for other in callers:
-            theirs = other.record.initializer
-            if theirs not in (None, ours) and since is not None and other.since < since:
-                raise MismatchError("the initializer", self.core.znodes.path, theirs, ours)
-
-    async def _create_alive(self, session: SessionInfo) -> None:
-        alive = f"{self.path}/alive"
         while self._session_id != session.session_id:
+            session = await self._create_alive(session)
+            if await self._compare_initializers():
+                self._session_id = session.session_id
+            else:
+                session = await Connected()
+
+    async def _create_alive(self, session: SessionInfo) -> SessionInfo:
+        """Return the session whose ``alive`` exists."""
+        alive = f"{self.path}/alive"
+        while True:
             made, _ = await Pipeline(Create(alive, ephemeral=True), Delete(f"{self.path}/doubt"))
             if isinstance(made, INTERRUPTED):
                 session = await Connected()
             elif isinstance(made, NodeExistsError):
                 stat = await read(Exists(alive))
                 if stat is not None and stat.ephemeral_owner == session.session_id:
-                    self._session_id = session.session_id
-                elif stat is not None and not stat.ephemeral_owner:  # another process is removing us
+                    return session
+                if stat is not None and not stat.ephemeral_owner:  # another process is removing us
                     raise NoNodeError(alive)
-                else:  # of our previous session, which ends soon
-                    await Pipeline(Delete(alive))
+                await Pipeline(Delete(alive))  # of our previous session, which ends soon
             elif isinstance(made, BaseException):
                 raise made
             else:
-                self._session_id = session.session_id
+                return session
+
+    async def _compare_initializers(self) -> bool:
+        """Return False if ``alive`` does not exist any more. Raises MismatchError."""
+        ours = self.initializer.text
+        if ours is None:
+            return True
+        callers = await read_callers(self.core)
+        since = next((each.since for each in callers if each.caller == self.caller), None)
+        if since is None:
+            return False
+        for other in callers:
+            theirs = other.record.initializer
+            if theirs not in (None, ours) and other.since < since:
+                raise MismatchError("the initializer", self.core.znodes.path, theirs, ours)
+        return True
 
     async def receive(self) -> list[TaskReply] | None:
         """Return the next answers; None when `stop` has fired. Raises NoNodeError if this caller was
