@@ -60,7 +60,8 @@ class PoolFuture(_stdlib.Future[Result]):
 class Executor(_stdlib.Executor):
     """A ``concurrent.futures.Executor`` on the workers of a distributed pool.
 
-    An executor with a name also uses the workers of this name on other machines. If a worker exits
+    Without a name, an executor has a pool of its own, wherever it is assigned. An executor with a
+    name also uses the workers of this name on other machines. If a worker exits
     before it has finished a call, another worker runs the call again.
 
     ``running()`` of a future stays False until the call is done, because only the ensemble knows
@@ -72,13 +73,13 @@ class Executor(_stdlib.Executor):
             workers elsewhere run the calls; it requires a name.
         mp_context: Context of ``distsync.multiprocessing`` that starts the workers; None uses the
             default one.
-        initializer: Called in each local worker before its first call; None calls nothing.
+        initializer: Called in each local worker before its first call; None calls nothing. All
+            executors and pools of one name must have the same initializer.
         initargs: Arguments of ``initializer``.
         max_tasks_per_child: Number of tasks after which a local worker is replaced; None never
             replaces it.
         name: Name of the pool, shared by its workers and by all processes that submit calls.
-            Without a name, an executor assigned at module or class level is named after its
-            variable; any other executor has a pool of its own.
+            Without a name, no other process finds the pool, and its workers run no other calls.
         client: The client to use; None uses the default client.
         max_deliveries: Number of workers that may exit while they run the same call, before its
             result is a TaskLostError; 0 means no limit, None means 5.
@@ -89,6 +90,7 @@ class Executor(_stdlib.Executor):
     Raises:
         ValueError: A number is out of range, or ``max_workers`` is 0 without a name.
         TypeError: ``initializer`` is not callable.
+        MismatchError: A pool of this name is in use with another initializer.
         UnreachableError: No server could be reached for the client's first connection.
         ConfigurationError: The codec of the client is JSON.
         ModuleNotFoundError: ``progress`` is set, and rich is not installed.

@@ -88,6 +88,8 @@ class SharedObject:
     #: Whether the use of an object that no other process can find is worth a warning. It is not if the object is
     #: useful alone, or made to be passed to children.
     _needs_name: ClassVar[bool] = True
+    #: Whether an object without a name belongs to its creator alone, wherever it is assigned.
+    _is_private_if_unnamed: ClassVar[bool] = False
     #: The object whose assignment determines the name, if not this object itself.
     _naming_target: object = None
     #: The module in which the object is bound to its name; None if it was given a name, or has none.
@@ -104,11 +106,13 @@ class SharedObject:
         self._explicit_path = None if path is None else check_path(path)
         if acl is not None:
             self._acl = _checked_acl(acl)
-        resolved = (
-            inference.Name(path, False)
-            if path is not None
-            else inference.resolve(self._naming_target or self, name, by_site=self._needs_name)
-        )
+        if path is not None:
+            resolved = inference.Name(path, False)
+        elif name is None and self._is_private_if_unnamed:
+            place = inference.creation_place(self._naming_target or self)
+            resolved = inference.Name(inference.fresh_name(), True, place)
+        else:
+            resolved = inference.resolve(self._naming_target or self, name, by_site=self._needs_name)
         self._name, self._is_unnamed, self._creation, self._module = resolved
         self._reports_use = self._creation is not None and self._needs_name
         self._creator_pid, self._forks, self._was_pickled = os.getpid(), lifecycle.fork_count(), False

@@ -35,7 +35,8 @@ def worker_command(
     """Work on the tasks of Pool(name="NAME"), wherever it was created, until SIGTERM or Ctrl-C.
 
     Then each process finishes its current task and exits. A second Ctrl-C interrupts the task, and another worker does
-    it. The modules of the functions must be importable here.
+    it. The modules of the functions must be importable here. Each process calls the initializer of the pool before its
+    first task.
     """
     sys.path[:0] = [os.getcwd(), *map(os.path.abspath, path)]
     count = processes or os.cpu_count() or 1

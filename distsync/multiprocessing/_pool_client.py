@@ -15,7 +15,7 @@ from multiprocessing import connection
 from typing import Any, Protocol
 
 from distsync._client.client import Client
-from distsync._protocols.pool.callers import Caller, TaskReply, sweep_all
+from distsync._protocols.pool.callers import Caller, Initializer, TaskReply, sweep_all
 from distsync._protocols.pool.tasks import DONE, REFUSED, PoolCore, Task
 from distsync._protocols.queues.bulk import Progress
 from distsync._protocols.queues.segments import BATCH
@@ -31,7 +31,7 @@ from distsync.errors import (
     WorkerStartError,
 )
 from distsync.multiprocessing._local_workers import LocalWorkers
-from distsync.multiprocessing._pool_codec import Label, PoolCodec
+from distsync.multiprocessing._pool_codec import Call, Label, PoolCodec
 
 #: Maximum number of unfinished tasks. At this number, iterables are not read further.
 UNDER_WAY = 4000
@@ -110,13 +110,23 @@ class PoolClient:
         is_private: Whether the pool has no other caller.
         codec: Codec of calls and results.
         watcher: Notified of the progress; None notifies nothing.
+        initializer: Description of the initializer that workers must use; None accepts any.
+        initializer_call: The initializer and its arguments; None calls nothing.
     """
 
     def __init__(
-        self, client: Client, core: PoolCore, is_private: bool, codec: PoolCodec, watcher: ProgressListener | None
+        self,
+        client: Client,
+        core: PoolCore,
+        is_private: bool,
+        codec: PoolCodec,
+        watcher: ProgressListener | None,
+        initializer: str | None,
+        initializer_call: Call | None,
     ) -> None:
         self._client, self._core, self._alone, self._codec = client, core, is_private, codec
         self._watcher = watcher
+        self._initializer, self._initializer_call = initializer, initializer_call
         self.state = RUN
         self.notifier = Notifier()
         self.cache = Cache(self.notifier)
@@ -140,10 +150,20 @@ class PoolClient:
     def _begin(self) -> None:
         """Register this caller under a new GUID, so that it can put tasks."""
         self.caller = str(uuid.uuid4())
-        self._inbox = Caller(self._core, self.caller, self._alone)
+        self._inbox = Caller(self._core, self.caller, self._alone, self._encoded_initializer())
         self._client.run(self._inbox.begin())
         self._client.local(self._inbox.path, lambda: self._inbox)
         self._client.at_close(self._inbox.path, self._inbox.end)
+
+    def _encoded_initializer(self) -> Initializer:
+        """Return the initializer for workers that this process does not start."""
+        if self._alone or self._initializer_call is None:
+            return Initializer(self._initializer)
+        try:
+            place = self._core.znodes.initializer(self.caller)
+            return Initializer(self._initializer, self._codec.encode_call(place, self._initializer_call))
+        except (PayloadPickleError, PayloadTooLargeError):
+            return Initializer(self._initializer)
 
     def start(self, crew: LocalWorkers) -> None:
         """Start the threads.

@@ -4,13 +4,17 @@ If there is a key, each payload is signed for its own job and part, and is valid
 function is sent by its name, as pickle always does. A function of ``__main__`` is sent together
 with its program, because another program's function of the same name must not be called instead. A
 worker that runs another program loads this program from its file, as ``multiprocessing`` does for
-spawned processes.
+spawned processes. A digest of the file travels with the function, so that no other version of it is
+called.
 """
 
 from __future__ import annotations
 
 import functools
+import hashlib
+import importlib.util
 import os
+import pickle
 import runpy
 import sys
 import types
@@ -29,6 +33,9 @@ MAX_BYTES = 2_000_000_000
 #: Name of the main module of another program in a worker, as in ``multiprocessing``.
 OTHER_MAIN = "__mp_main__"
 
+#: Description of the initializer of workers that call none.
+NO_INITIALIZER = "None"
+
 _MAIN = "__main__"
 _HELPERS = (_stdlib.mapstar, _stdlib.starmapstar)  # type: ignore[attr-defined]
 
@@ -42,10 +49,16 @@ class MainProgram(NamedTuple):
     Attributes:
         module: Name of the module, if it was started by ``python -m``; otherwise None.
         file: Path of its file; None at a prompt.
+        version: Digest of its file; None if the file cannot be read.
     """
 
     module: str | None
     file: str | None
+    version: str | None
+
+
+class StaleProgramError(Exception):
+    """This process has loaded a program whose file was changed since: only a new process can load it."""
 
 
 class Label(NamedTuple):
@@ -98,6 +111,7 @@ class PoolCodec:
         if settings.codec == "json":
             raise ConfigurationError("codec", "json", "a pool's functions travel by pickle, or by a codec of your own")
         self._codec = settings.payload_codec(limit_bytes)
+        program()  # remember its version: the file may be changed before the first task
 
     def encode_call(self, place: str, call: Call) -> bytes:
         """Encode a task.
@@ -130,14 +144,15 @@ class PoolCodec:
 
         Raises:
             PayloadRefusedError: The task is unsigned, altered or unreadable, or its program is not
-                available.
+                available in its version.
+            StaleProgramError: A new process can load this version of the program.
         """
         found = self._codec.decode(payload, place)
         if found[0] != _MAIN:
             yield found
             return
-        _, module, file, body = found
-        with nullcontext() if own else main_module_of(MainProgram(module, file), place):
+        _, module, file, version, body = found
+        with nullcontext() if own else main_module_of(MainProgram(module, file, version), place):
             yield self._codec.decode(body, place)
 
     def encode_result(self, place: str, success: bool, value: Any) -> bytes:
@@ -174,6 +189,55 @@ class PoolCodec:
         return success, value
 
 
+def describe_initializer(initializer: Function | None, initargs: tuple[Any, ...]) -> str:
+    """Return a description by which processes know whether they use the same initializer.
+
+    Args:
+        initializer: The initializer; None if there is none.
+        initargs: Its arguments. Those that do not pickle are not compared.
+
+    Returns:
+        Its name, its module or the path and version of its program, and a digest of its arguments.
+    """
+    if initializer is None:
+        return NO_INITIALIZER
+    compared: tuple[Any, ...] = initargs
+    if isinstance(initializer, (types.FunctionType, type)):
+        module, name = initializer.__module__, initializer.__qualname__
+        if "<" in name and isinstance(initializer, types.FunctionType):  # a lambda, for example
+            name += f" in line {initializer.__code__.co_firstlineno}"
+    else:
+        module, name = type(initializer).__module__, type(initializer).__qualname__
+        compared = (initializer, *initargs)
+    if module in (_MAIN, OTHER_MAIN):
+        here = program()
+        module = here.module or (os.path.realpath(here.file) if here.file else "a prompt, or -c")
+        module += f" in version {here.version}" if here.version else ""
+    text = f"{name} of {module}"
+    return f"{text} (arguments: {_digest(compared)})" if compared else text
+
+
+def _digest(value: Any) -> str:
+    """Return a digest of a value; empty if the value does not pickle.
+
+    The parts of a container are pickled one by one: the pickle of a set depends on the process, and
+    that of a tuple on whether equal parts are one object.
+    """
+    kind = type(value)
+    if kind in (tuple, list):
+        parts = [_digest(each) for each in value]
+    elif kind in (set, frozenset):
+        parts = sorted(map(_digest, value))
+    elif kind is dict:
+        parts = sorted(map(_digest, value.items()))
+    else:
+        try:
+            return hashlib.sha256(pickle.dumps(value)).hexdigest()[:16]
+        except Exception:  # whatever a method of the value raises
+            return ""
+    return hashlib.sha256(f"{kind.__name__}{parts}".encode()).hexdigest()[:16]
+
+
 def program() -> MainProgram:
     """Return the program that runs as ``__main__`` here, or in the parent of a spawned process.
 
@@ -184,7 +248,27 @@ def program() -> MainProgram:
     spec = getattr(main, "__spec__", None)
     file = getattr(main, "__file__", None)
     module = None if spec is None or spec.name == OTHER_MAIN else spec.name
-    return MainProgram(module, os.path.abspath(file) if file else None)
+    path = os.path.abspath(file) if file else None
+    return MainProgram(module, path, _first_version(path))
+
+
+@functools.cache
+def _first_version(file: str | None) -> str | None:
+    """Return the digest that the file had at the first call."""
+    return _version(file)
+
+
+def _version(file: str | None) -> str | None:
+    try:
+        with open(file or "", "rb") as opened:
+            return hashlib.sha256(opened.read()).hexdigest()[:16]
+    except OSError:
+        return None
+
+
+def _differ(one: str | None, other: str | None) -> bool:
+    """Return whether two versions are known, and differ."""
+    return None not in (one, other) and one != other
 
 
 @contextmanager
@@ -200,14 +284,18 @@ def main_module_of(wanted: MainProgram, place: str) -> Iterator[None]:
 
     Raises:
         PayloadRefusedError: The program cannot be loaded.
+        StaleProgramError: A new process can load this version of the program.
     """
     here = program()
-    if any(theirs is not None and theirs == ours for theirs, ours in zip(wanted, here, strict=True)):
+    is_here = any(theirs is not None and theirs == ours for theirs, ours in zip(wanted[:2], here[:2], strict=True))
+    if is_here and not _differ(wanted.version, here.version):
         yield
         return
     before = sys.modules[_MAIN]
     try:
         sys.modules[_MAIN] = loaded(wanted)
+    except StaleProgramError:
+        raise
     except Exception as error:
         name = wanted.module or wanted.file or "a prompt, or -c"
         reason = (
@@ -220,19 +308,40 @@ def main_module_of(wanted: MainProgram, place: str) -> Iterator[None]:
         sys.modules[_MAIN] = before
 
 
-@functools.cache
+#: The loaded programs, by module and file, with their versions.
+_loaded: dict[tuple[str | None, str | None], tuple[str | None, types.ModuleType]] = {}
+
+
 def loaded(wanted: MainProgram) -> types.ModuleType:
-    """Load a program as a module, without the part under ``if __name__ == "__main__"``.
+    """Return a program as a module, without the part under ``if __name__ == "__main__"``.
 
     Args:
         wanted: The program.
 
     Returns:
-        The module.
+        The module, which is loaded if it is not yet.
 
     Raises:
         ModuleNotFoundError: The program has no file.
+        ImportError: The file is here in another version.
+        StaleProgramError: The file was changed since the program was loaded.
     """
+    known = _loaded.get(wanted[:2])
+    if known is not None and not _differ(wanted.version, known[0]):
+        return known[1]
+    spec = None if wanted.module is None else importlib.util.find_spec(wanted.module)
+    version = _version(wanted.file if spec is None else spec.origin)
+    if _differ(wanted.version, version):
+        raise ImportError(
+            "its file differs from that of the caller, which may have been changed since the caller started"
+        )
+    if known is not None:
+        raise StaleProgramError
+    _loaded[wanted[:2]] = version, _load(wanted)
+    return _loaded[wanted[:2]][1]
+
+
+def _load(wanted: MainProgram) -> types.ModuleType:
     module = types.ModuleType(OTHER_MAIN)
     if wanted.module is not None:
         module.__dict__.update(runpy.run_module(wanted.module, run_name=OTHER_MAIN, alter_sys=True))

@@ -10,6 +10,10 @@ other workers.
 The next task starts while earlier results are in transit. A task that was delivered before starts
 alone, and its result is put before the next task starts: it may be the task that makes workers
 exit, or a victim of that task. While a worker has such a task, it claims no other one.
+
+A worker that was started by a command has no initializer of its own. It calls that of the first
+caller whose task it gets. For a caller with another one, a new process replaces it. So it does for a
+caller whose program was changed since this process loaded it.
 """
 
 from __future__ import annotations
@@ -31,7 +35,7 @@ from distsync._client.client import Client
 from distsync._client.clocks import wait_clock
 from distsync._client.contender_info import describe
 from distsync._client.settings import Settings
-from distsync._protocols.pool.callers import remove_caller, sweep
+from distsync._protocols.pool.callers import find_initializer, remove_caller, sweep
 from distsync._protocols.pool.tasks import DONE, MAX_CLAIMED, REFUSED, PoolCore, task_of
 from distsync._protocols.queues.claim_layout import ClaimedItem
 from distsync._protocols.receipts import Receipts
@@ -46,7 +50,7 @@ from distsync.errors import (
     PayloadTooLargeError,
     ShutDown,
 )
-from distsync.multiprocessing._pool_codec import PoolCodec
+from distsync.multiprocessing._pool_codec import NO_INITIALIZER, PoolCodec, StaleProgramError
 
 #: Duration in seconds of the work that a worker claims at once.
 BATCH_WINDOW_S = 0.1
@@ -76,6 +80,7 @@ class WorkerSpec:
         caller: GUID of the caller that started the worker; None if it was started by a command.
         is_private: Whether the pool has no other caller.
         default: Whether its client is the default client of the process.
+        initializer_text: Description of ``initializer``; None if it is not known.
     """
 
     settings: Settings = field(repr=False)
@@ -88,6 +93,7 @@ class WorkerSpec:
     caller: str | None = None
     is_private: bool = False
     default: bool = True
+    initializer_text: str | None = None
 
 
 class ClaimedTask(NamedTuple):
@@ -99,6 +105,18 @@ class ClaimedTask(NamedTuple):
     """
 
     delivery: ClaimedItem
+    payload: bytes
+
+
+class EncodedInitializer(NamedTuple):
+    """The initializer of a caller.
+
+    Attributes:
+        place: Path of its znode.
+        payload: Its encoded call.
+    """
+
+    place: str
     payload: bytes
 
 
@@ -184,6 +202,10 @@ class Worker:
         self._send_signal = Signal()  # wakes the protocol that sends results
         self._claim_signal = Signal()  # wakes the protocol that claims tasks
         self._all_sent = threading.Event()
+        #: Description of the initializer that this process has called, or is about to call.
+        self._initializer = spec.initializer_text
+        self._next_initializer: EncodedInitializer | None = None
+        self._accepted = {spec.caller}  # callers with the same initializer, or that accept any
         self._failure: BaseException | None = None
         self._is_orphan = self._is_terminating = False
         self._parent = os.getppid()
@@ -272,6 +294,10 @@ class Worker:
         began = wait_clock()
         try:
             kind, payload = self._run_task(task)
+        except StaleProgramError:
+            self._waiting.appendleft(task)  # to be given back
+            self.drain()
+            return
         finally:
             took = wait_clock() - began
             self._task_seconds = (self._task_seconds + 3 * took) / 4
@@ -287,6 +313,7 @@ class Worker:
         task = task_of(claimed.delivery.path)
         place = f"{self._core.znodes.caller_path(task.caller)}/{task.job}.{task.part}"
         try:
+            self._call_next_initializer()
             with self._codec.decode_call(place, claimed.payload, task.caller == self._spec.caller) as (
                 function,
                 args,
@@ -295,6 +322,25 @@ class Worker:
                 return DONE, self._encode_result(place, *outcome(function, args, kwds))
         except PayloadRefusedError as error:
             return REFUSED, str(error.args[1]).encode(errors="replace")[:1000]
+
+    def _call_next_initializer(self) -> None:
+        """Call the initializer of a caller before its first task.
+
+        Raises PayloadRefusedError if the initializer fails. This process then runs no other task.
+        """
+        encoded, self._next_initializer = self._next_initializer, None
+        if encoded is None:
+            return
+        try:
+            with self._codec.decode_call(encoded.place, encoded.payload, False) as (function, args, kwds):
+                function(*args, **kwds)
+        except StaleProgramError:
+            raise
+        except Exception as error:
+            self.drain()
+            said = error.args[1] if isinstance(error, PayloadRefusedError) else f"{type(error).__name__}: {error}"
+            reason = f"the initializer {self._initializer} failed in this worker, {said}"
+            raise PayloadRefusedError(encoded.place, reason) from error
 
     def _encode_result(self, place: str, success: bool, value: Any) -> bytes:
         try:
@@ -365,7 +411,7 @@ class Worker:
     async def _enqueue_tasks(self, deliveries: list[ClaimedItem]) -> None:
         """Pass claimed tasks to the main thread."""
         caller_exists: dict[str, bool] = {}
-        for delivery in deliveries:
+        for number, delivery in enumerate(deliveries):
             try:
                 caller = task_of(delivery.path).caller
             except CorruptNodeError:  # no pool has put this item, so there is no caller to reply to
@@ -373,12 +419,49 @@ class Worker:
                 continue
             if caller not in caller_exists:
                 caller_exists[caller] = await self._core.is_there(caller)
+            if caller_exists[caller] and caller not in self._accepted:
+                refusal = await self._adopt_initializer(caller)
+                if refusal is not None and self._spec.caller is None and self._initializer is not None:
+                    await self._make_way(deliveries[number:])
+                    break
+                if refusal is not None:
+                    self._finished.append(FinishedTask(delivery, REFUSED, refusal.encode()))
+                    continue
+                self._accepted.add(caller)
             task = await self._read_task(delivery, caller_exists[caller])
             if task is not None:
                 self._waiting.append(task)
         with self._changed:
             self._changed.notify_all()
         self._wake_protocols()
+
+    async def _adopt_initializer(self, caller: str) -> str | None:
+        """Use the initializer of ``caller`` if this process has none yet.
+
+        Return None if the tasks of ``caller`` may run here, and otherwise the reason.
+        """
+        found = await find_initializer(self._core, caller)
+        if found is None or found[0] == self._initializer:
+            return None
+        text, owner = found
+        if self._initializer is not None:
+            return f"its pool's initializer is {text}, but this worker has called {self._initializer}"
+        if text != NO_INITIALIZER:
+            payload = await self._core.initializer_call(owner)
+            if payload is None and await find_initializer(self._core, caller) != found:  # its owner has just ended
+                return await self._adopt_initializer(caller)
+            if payload is None:
+                return f"its pool's initializer {text} cannot be sent to this worker"
+            self._next_initializer = EncodedInitializer(self._core.znodes.initializer(owner), payload)
+        self._initializer = text
+        return None
+
+    async def _make_way(self, deliveries: list[ClaimedItem]) -> None:
+        """Give back tasks and stop, so that a new process with another initializer can run them."""
+        for each in deliveries:
+            with suppress(OutcomeUnknownError):  # the session ended, and the claim with it
+                await self._core.give_back(each)
+        self.drain()
 
     async def _read_task(self, delivery: ClaimedItem, is_wanted: bool) -> ClaimedTask | None:
         """Return the task, or finish it if no caller waits for its result."""

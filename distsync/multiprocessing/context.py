@@ -30,7 +30,7 @@ class DistsyncContext:
 
     All objects take ``name=`` and ``client=``. An object without a name is named after its variable
     if it is assigned at module or class level. Any other object gets a unique name, and reaches
-    other processes by inheritance or by pickle.
+    other processes by inheritance or by pickle. A pool without a name belongs to its creator alone.
 
     Args:
         base: The context of multiprocessing to wrap.
@@ -428,13 +428,13 @@ class DistsyncContext:
         Args:
             processes: Number of local workers. None starts one for each CPU. 0 starts none, so that
                 workers elsewhere run the tasks; it requires a name.
-            initializer: Called in each local worker before its first task; None calls nothing.
+            initializer: Called in each local worker before its first task; None calls nothing. All
+                pools of one name must have the same initializer.
             initargs: Arguments of ``initializer``.
             maxtasksperchild: Number of tasks (chunks) after which a local worker is replaced; None
                 never replaces it.
-            name: Name of the pool, shared by all processes that use it. Without a name, a pool
-                assigned at module or class level is named after its variable; any other pool gets a
-                unique name.
+            name: Name of the pool, shared by all processes that use it. Without a name, no other
+                process finds the pool, and its workers run no other caller's tasks.
             client: The client to use; None uses the default client.
             **options: Further options of ``distsync.multiprocessing.pool.Pool``: ``max_deliveries``, ``max_payload``,
                 ``progress``.
@@ -445,6 +445,7 @@ class DistsyncContext:
         Raises:
             ValueError: A number is out of range, or ``processes`` is 0 without a name.
             TypeError: ``initializer`` is not callable.
+            MismatchError: A pool of this name is in use with another initializer.
             UnreachableError: No server could be reached for the client's first connection.
             ConfigurationError: The codec of the client is JSON.
         """

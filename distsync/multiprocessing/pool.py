@@ -27,10 +27,14 @@ MAX_DELIVERIES = 5
 class Pool(_stdlib.Pool, SharedObject):
     """A pool of worker processes on several hosts, like ``multiprocessing.pool.Pool``.
 
-    All methods, results and exceptions are those of ``multiprocessing.pool.Pool``. A pool with a
-    name shares its tasks with the workers of the same name elsewhere, which are started by
-    ``Pool(name="thumbs")`` or ``python -m distsync worker thumbs``. These workers run tasks of this
-    pool, and the workers of this pool run theirs.
+    All methods, results and exceptions are those of ``multiprocessing.pool.Pool``. Without a name,
+    a pool belongs to its creator alone, wherever it is assigned. A pool with a name shares its
+    tasks with the workers of the same name elsewhere, which are started by ``Pool(name="thumbs")``
+    or ``python -m distsync worker thumbs``. These workers run tasks of this pool, and the workers
+    of this pool run theirs.
+
+    Therefore all pools of one name must have the same initializer, with the same arguments; one
+    without local workers may leave it out.
 
     If a worker exits before it has finished a task, another worker runs the task again. A task may
     therefore run several times, but it has one result.
@@ -38,14 +42,16 @@ class Pool(_stdlib.Pool, SharedObject):
     Args:
         processes: Number of local workers. None starts one for each CPU. 0 starts none, so that
             workers elsewhere run the tasks; it requires a name.
-        initializer: Called in each local worker before its first task; None calls nothing.
-        initargs: Arguments of ``initializer``.
+        initializer: Called in each local worker before its first task, and in each worker of
+            ``python -m distsync worker``; None calls nothing.
+        initargs: Arguments of ``initializer``. Those that do not pickle are not compared with those
+            of other pools of this name.
         maxtasksperchild: Number of tasks (chunks) after which a local worker is replaced; None
             never replaces it.
         context: Context of ``distsync.multiprocessing`` that starts the workers; None uses the
             default one.
-        name: Name of the pool, shared by all processes that use it. Without a name, a pool assigned
-            at module or class level is named after its variable; any other pool gets a unique name.
+        name: Name of the pool, shared by all processes that use it. Without a name, no other
+            process finds the pool, and its workers run no other caller's tasks.
         client: The client to use; None uses the default client.
         max_deliveries: Number of workers that may exit while they run the same task, before its
             result is a TaskLostError; 0 means no limit.
@@ -56,6 +62,7 @@ class Pool(_stdlib.Pool, SharedObject):
     Raises:
         ValueError: A number is out of range, or ``processes`` is 0 without a name.
         TypeError: A number is not whole, or ``initializer`` is not callable.
+        MismatchError: A pool of this name is in use with another initializer.
         UnreachableError: No server could be reached for the client's first connection.
         ConfigurationError: The codec of the client is JSON.
         ModuleNotFoundError: ``progress`` is set, and rich is not installed.
@@ -63,13 +70,14 @@ class Pool(_stdlib.Pool, SharedObject):
     Note:
         A result raises what its function raised. It raises PayloadRefusedError if a worker cannot
         read the task, for example because an import fails or because the worker has another
-        authkey. It raises TaskLostError if the task has no result, and WorkerStartError if the
-        local workers exit before they are ready. It raises MaybeEncodingError or
-        PayloadTooLargeError if the result cannot be sent.
+        authkey, or if ``initializer`` fails in a worker of ``python -m distsync worker``. It raises
+        TaskLostError if the task has no result, and WorkerStartError if the local workers exit
+        before they are ready. It raises MaybeEncodingError or PayloadTooLargeError if the result
+        cannot be sent.
 
         Putting a task costs 1 request. A worker sends 8 requests for each batch of up to 25 short
-        tasks, and 1 more for each task. The caller sends 1 request for each result, and 1 more for
-        all results that are available.
+        tasks, 1 more for each task, and at least 1 more for the first task of each other caller.
+        The caller sends 1 request for each result, and 1 more for all results that are available.
 
         Tasks are started in the order in which they were put, by any caller. The order of short
         tasks is approximate.
@@ -78,7 +86,8 @@ class Pool(_stdlib.Pool, SharedObject):
         and their results are removed after twice the session timeout.
 
         Znodes: those of JoinableQueue; ``callers/<guid>/answers/...``, results;
-        ``callers/<guid>/parts/...``, the parts of long tasks and results.
+        ``callers/<guid>/initializer``; ``callers/<guid>/parts/...``, the parts of long tasks and
+        results.
 
         Source: ZooKeeper recipes, "Queues"; ``multiprocessing.pool.Pool``.
 
@@ -91,6 +100,7 @@ class Pool(_stdlib.Pool, SharedObject):
     __module__ = "distsync.multiprocessing.pool"
     _kind = "pool"
     _needs_name = False
+    _is_private_if_unnamed = True
 
     def __init__(
         self,
@@ -133,16 +143,22 @@ class Pool(_stdlib.Pool, SharedObject):
         with importing():
             from distsync.multiprocessing._local_workers import LocalWorkers
             from distsync.multiprocessing._pool_client import PoolClient
-            from distsync.multiprocessing._pool_codec import PoolCodec
+            from distsync.multiprocessing._pool_codec import PoolCodec, describe_initializer
             from distsync.multiprocessing._pool_worker import WorkerSpec
 
+        initargs = tuple(initargs)
+        call: Any = None if initializer is None else (initializer, initargs, {})
+        has_opinion = not self._is_unnamed and (self._processes > 0 or initializer is not None)
+        text = describe_initializer(initializer, initargs) if has_opinion else None
         client, limit, most = self.client, _checked_limit(max_payload), _checked_deliveries(max_deliveries)
         codec = PoolCodec(client.settings, limit)
         watcher = self._bar() if progress else None
-        self._submitting = PoolClient(client, self._shared_state(self._make_core), self._is_unnamed, codec, watcher)
+        self._submitting = PoolClient(
+            client, self._shared_state(self._make_core), self._is_unnamed, codec, watcher, text, call
+        )
         spec = WorkerSpec(
-            client.settings, self.path, limit, most, initializer, tuple(initargs), maxtasks,
-            self._submitting.caller, self._is_unnamed, self._explicit_client is None,
+            client.settings, self.path, limit, most, initializer, initargs, maxtasks,
+            self._submitting.caller, self._is_unnamed, self._explicit_client is None, text,
         )  # fmt: skip
         self._crew = LocalWorkers(self._ctx, self._processes, spec, self._pool)
         try:

@@ -53,7 +53,7 @@ if __name__ == "__main__":
     batches = batches_of(options)
     done_by: Counter[int] = Counter()
     everything: Found = {}
-    pool = Pool(options.processes)
+    pool = Pool(options.processes, name="worker_pool")
     with pool:
         for number, (process, found) in enumerate(pool.imap_unordered(pack, batches), start=1):
             done_by[process] += len(found)

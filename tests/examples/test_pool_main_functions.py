@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +21,9 @@ def power(number):
 
 if __name__ == "__main__":
     with Pool(int(sys.argv[1]), name="p") as pool:
+        if "wait" in sys.argv:
+            print("begun", flush=True)
+            input()
         print(pool.map(power, range(30), chunksize=1) == [number ** {exponent} for number in range(30)])
         pool.close()
         pool.join()
@@ -62,3 +66,35 @@ def test_program_that_a_worker_cannot_load_is_named_to_the_caller(shells: Shells
     assert process.returncode == 1
     assert "PayloadRefusedError" in errors
     assert "a prompt, or -c" in errors
+
+
+@pytest.mark.slow("starts several programs")
+def test_worker_that_loaded_a_program_before_it_was_changed_runs_the_new_version(shells: Shells) -> None:
+    with worker(shells):
+        for exponent in (2, 3, 2):
+            assert shells.run(write(shells, "powers.py", exponent), 0) == "True\n"
+
+
+def test_pool_whose_program_was_changed_runs_the_new_version_for_a_caller_that_has_it(shells: Shells) -> None:
+    old = start_waiting(shells, write(shells, "powers.py", 2), 1)
+    assert shells.run(write(shells, "powers.py", 3), 0) == "True\n"
+    assert old.communicate("\n", timeout=LIMIT)[0] == "True\n"
+
+
+@pytest.mark.slow("starts several programs")
+def test_worker_refuses_tasks_of_a_program_that_was_changed_while_it_runs(shells: Shells) -> None:
+    old = start_waiting(shells, write(shells, "powers.py", 2), 0)
+    write(shells, "powers.py", 3)
+    with worker(shells):
+        _, errors = old.communicate("\n", timeout=LIMIT)
+    assert old.returncode == 1
+    assert "PayloadRefusedError" in errors
+    assert "its file differs from that of the caller" in errors
+
+
+def start_waiting(shells: Shells, program: Path, processes: int) -> subprocess.Popen[str]:
+    """Start a program that has created its pool, and waits for a line of input."""
+    process = shells.start(program, processes, "wait")
+    assert process.stdout is not None
+    assert process.stdout.readline() == "begun\n"
+    return process

@@ -24,10 +24,15 @@ SHARED, ALONE = "worker_pool/worker_pool.py", "worker_pool/worker_pool_stdlib.py
 FILES = ("--files", 80)
 
 
-def test_the_two_versions_differ_in_one_import_only() -> None:
+def test_the_two_versions_differ_in_one_import_and_the_name_of_the_pool() -> None:
     versions = [(PROGRAMS / Path(name).name).read_text().splitlines() for name in (ALONE, SHARED)]
     changed = [line for line in difflib.ndiff(*versions) if line[:2] in ("- ", "+ ") and line[2:]]
-    assert changed == ["- from multiprocessing import Pool", "+ from distsync.multiprocessing import Pool"]
+    assert changed == [
+        "- from multiprocessing import Pool",
+        "+ from distsync.multiprocessing import Pool",
+        "-     pool = Pool(options.processes)",
+        '+     pool = Pool(options.processes, name="worker_pool")',
+    ]
 
 
 @pytest.mark.parametrize("name", [SHARED, ALONE])
@@ -59,7 +64,7 @@ def test_two_shells_share_their_workers_and_find_what_one_alone_finds(shells: Sh
 
 
 @pytest.mark.slow("starts several programs")
-def test_unmodified_program_under_distsync_run_shares_them_too(shells: Shells) -> None:
+def test_unmodified_programs_under_distsync_run_have_a_pool_each(shells: Shells) -> None:
     run = ("-m", "distsync", "run", ALONE, *FILES, "--processes", 1)
     both = [shells.start(*run, "--part", f"{part}/2", "--result", f"{part}.json") for part in (1, 2)]
     printed = [process.communicate(timeout=LIMIT) for process in both]
@@ -80,7 +85,7 @@ def test_worker_that_is_killed_in_the_middle_loses_nothing(shells: Shells) -> No
 
 @pytest.mark.slow("starts several programs")
 def test_workers_of_the_command_line_help_a_program(shells: Shells) -> None:
-    name = "worker_pool.pool"
+    name = "worker_pool"
     helping = shells.start("-m", "distsync", "worker", name, "--processes", 2)
     assert helping.stderr is not None
     assert helping.stderr.readline().startswith("2 workers for ")

@@ -79,3 +79,14 @@ def test_calls_of_another_process_run_on_the_workers_of_the_executor(client: Any
     with Executor(2, name="e") as executor:
         workers = {process.pid for process in executor._pool._pool}
         assert peer.do(remote_pool.pids_of, "e", 6) <= workers
+
+
+def test_executors_without_names_that_are_bound_to_one_variable_share_no_workers(client: Any) -> None:
+    program = "executor = Executor(1)\nothers.append(executor)\nexecutor = Executor(1)\nothers.append(executor)\n"
+    others: list[Executor] = []
+    exec(program, {"__name__": "program", "Executor": Executor, "others": others})
+    for executor in others:
+        (worker,) = {process.pid for process in executor._pool._pool}
+        assert set(executor.map(remote_pool.pid, range(20))) == {worker}
+    for executor in others:
+        executor.shutdown()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import multiprocessing
 import os
 import pickle
@@ -27,6 +28,7 @@ from distsync import (
     ConfigurationError,
     Event,
     JoinableQueue,
+    MismatchError,
     PayloadRefusedError,
     PayloadTooLargeError,
     TaskLostError,
@@ -36,6 +38,7 @@ from distsync._client.client import Client
 from distsync._client.naming.inference import PrivateObjectWarning
 from distsync._protocols.pool.callers import remove_caller
 from distsync.errors import WorkerStartError
+from distsync.futures import Executor
 from distsync.multiprocessing import _pool_client
 from distsync.multiprocessing.pool import MaybeEncodingError, Pool, RemoteTraceback
 
@@ -336,6 +339,96 @@ def test_initializer_that_cannot_be_pickled_is_refused_at_once(client: Client, o
     with pytest.raises((AttributeError, pickle.PicklingError), match="lambda"):
         context.Pool(1, lambda: None, name="p")
     assert not [path for path in observer.tree(client.namespace) if "/callers/" in path]
+
+
+# ---- initializers
+
+
+@pytest.mark.parametrize(
+    ("initializer", "label"), [(remote_pool.set_other_label, "x"), (remote_pool.set_label, "y"), (None, None)]
+)
+def test_pool_of_one_name_with_another_initializer_is_refused_by_an_error_that_names_both(
+    client: Client, observer: Observer, peer: Peer, initializer: Any, label: str | None
+) -> None:
+    initargs = () if initializer is None else (label,)
+    with Pool(1, remote_pool.set_label, ("x",), name="p") as pool:
+        before = callers(pool, observer)
+        theirs = r"the initializer of \S+/p is set_label of helpers\.remote_functions\.pool \(arguments: \w+\), not "
+        ours = "None" if initializer is None else initializer.__name__
+        for create in (Pool, Executor):
+            with pytest.raises(MismatchError, match=theirs + ours):
+                create(1, initializer=initializer, initargs=initargs, name="p")
+        with pytest.raises(MismatchError, match=theirs + ours):
+            peer.do(remote_pool.create_pool, 1, initializer, initargs, "p")
+        assert callers(pool, observer) == before
+        assert pool.map(remote_pool.labels, range(5), chunksize=1) == [["x"]] * 5
+    pool.join()
+    with Pool(1, initializer, initargs, name="p") as pool:
+        assert pool.apply(remote_pool.labels) == [label] * len(initargs)
+    pool.join()
+
+
+def callers(pool: Any, observer: Observer) -> set[str]:
+    return set(observer.kazoo.get_children(f"{pool.path}/callers"))
+
+
+def test_pool_without_workers_and_initializer_uses_the_workers_of_any_initializer(client: Client) -> None:
+    labels = {"one", "two", "three"}, {"a": [1, 2]}
+    with Pool(0, name="p") as before, Pool(1, remote_pool.set_label, (labels,), name="p") as pool:
+        with Pool(1, remote_pool.set_label, (labels,), name="p") as second, Pool(0, name="p") as after:
+            for each in (before, pool, second, after):
+                assert each.map(remote_pool.labels, range(4), chunksize=1) == [[labels]] * 4
+
+
+def test_pool_whose_session_ended_while_another_initializer_came_into_use_is_refused(
+    client: Client, other: Client, observer: Observer
+) -> None:
+    with Pool(0, remote_pool.set_label, ("x",), name="p") as pool:
+        observer.kazoo.delete(f"{pool._submitting._inbox.path}/alive")
+        with Pool(0, remote_pool.set_label, ("y",), name="p", client=other) as later:
+            result = pool.apply_async(remote_pool.labels)
+            expire(client)
+            with pytest.raises(MismatchError, match="the initializer of"):
+                result.get(LONG)
+        later.join()
+    pool.join()
+
+
+def test_worker_refuses_tasks_of_a_caller_with_another_initializer(client: Client, observer: Observer) -> None:
+    """Both can be at work if the session of one of them ended, and its workers run."""
+    with Pool(1, remote_pool.set_label, ("x",), name="p") as pool:
+        record = json.dumps({"alone": False, "timeout_ms": 10_000})
+        observer.kazoo.set(pool._submitting._inbox.path, record.encode())
+        with Pool(0, remote_pool.set_label, ("y",), name="p") as other:
+            with pytest.raises(
+                PayloadRefusedError, match=r"initializer is set_label .*this worker has called set_label"
+            ):
+                other.apply_async(remote_pool.labels).get(LONG)
+        other.join()
+        assert pool.apply(remote_pool.labels) == ["x"]
+    pool.join()
+
+
+def test_command_line_worker_calls_the_initializer_of_the_callers(client: Client, shells: Shells) -> None:
+    shells.start("-m", "distsync", "worker", "p", "--processes", "1")
+    for label in ("x", "y"):
+        with Pool(0, remote_pool.set_label, (label,), name="p") as pool, Pool(0, name="p") as other:
+            for each in (pool, other):
+                assert each.map_async(remote_pool.labels, range(3), chunksize=1).get(LONG) == [[label]] * 3
+        pool.join()
+        other.join()
+    with Pool(0, name="p") as pool, Pool(0, remote_pool.fail_to_begin, name="p") as failing:
+        with pytest.raises(PayloadRefusedError, match=r"fail_to_begin of .*failed in this worker.*no model file"):
+            failing.apply_async(remote_pool.labels).get(LONG)
+    pool.join()
+
+
+def test_command_line_worker_refuses_tasks_if_it_cannot_call_the_initializer(client: Client, shells: Shells) -> None:
+    shells.start("-m", "distsync", "worker", "p", "--processes", "1")
+    with Pool(0, lambda: None, name="p") as pool:
+        with pytest.raises(PayloadRefusedError, match=r"<lambda> in line \d+ of .* cannot be sent to this worker"):
+            pool.apply_async(remote_pool.labels).get(LONG)
+    pool.join()
 
 
 # ---- callers that are killed

@@ -15,6 +15,7 @@ from simulation.toy_protocols import Lock, contend
 
 from distsync._protocols import wait_queue
 from distsync._protocols.locks import multiprocessing_lock
+from distsync._protocols.pool.callers import Caller
 from distsync._protocols.queues.fifo import QueueCore
 from distsync._protocols.queues.segments import Segments
 from distsync._protocols.retries import read_all
@@ -125,6 +126,7 @@ async def single_read(core: QueueCore, maxsize: int) -> str | None:
         ("queue-join", QueueCore, "join", always(True), "joined when|unfinished"),
         ("queue-join", QueueCore, "_done_together", always([True]), "unfinished"),
         ("pool-sweep", scenarios_pool, "sweep", always(None), "is dead, but these znodes remain"),
+        ("pool-initializers", Caller, "_compare_initializers", always(True), "with different initializers"),
         ("watch-waits", WatchCache, "until", WatchCache.get, "until more than|unexpected"),
         ("cross-process-handoff", multiprocessing_lock, "_delete_holder", always(True), "asleep|2 hold"),
         ("shutdown-bulk", QueueCore, "next_path_or_shutdown", single_read, "ShutDown was raised although"),

@@ -6,6 +6,7 @@ Znodes:
   ``<path>/callers/<caller>``                              data: JSON about the caller
   ``<path>/callers/<caller>/alive``                        ephemeral; persistent during removal
   ``<path>/callers/<caller>/doubt``                        created and written when ``alive`` is missing
+  ``<path>/callers/<caller>/initializer``                  the encoded call of its initializer, if it has one
   ``<path>/callers/<caller>/parts/<group>.<number>``       see payload_chunks.py
   ``<path>/callers/<caller>/answers/<job>.<part>.<kind>``  see tasks.py
 
@@ -15,6 +16,11 @@ counts as dead: its tasks, parts and answers are removed, and the pool too if it
 caller whose session has ended creates ``alive`` again. Removal begins with a persistent ``alive``:
 the next sweep completes a removal whose process exits, and a caller that still runs notices the
 removal by it, or by the missing ``answers``, which is deleted before its tasks.
+
+The callers of a pool with a name use the same initializer, because their workers run each other's
+tasks. A caller that has just created ``alive`` reads those of the others: it is refused if an older
+one uses another initializer. Workers compare the initializer of each caller with their own, because
+the session of a caller can end while its workers run.
 """
 
 from __future__ import annotations
@@ -42,7 +48,7 @@ from distsync._protocols.steps import (
     Watch,
 )
 from distsync._signal_handlers import raise_if_from_handler
-from distsync.errors import CorruptNodeError, DistsyncError, NodeExistsError, NoNodeError
+from distsync.errors import CorruptNodeError, DistsyncError, MismatchError, NodeExistsError, NoNodeError
 
 #: Maximum number of answers read per listing, and of those requested at the same time.
 MAX_REPLIES, BATCH_SIZE = 200, 20
@@ -60,13 +66,36 @@ class TaskReply(NamedTuple):
     data: bytes
 
 
+class Initializer(NamedTuple):
+    """An initializer of workers: its description, and its encoded call if it can be encoded.
+
+    Callers of one pool have the same description, unless it is None: such a caller accepts any.
+    """
+
+    text: str | None = None
+    call: bytes | None = None
+
+
+ANY_INITIALIZER = Initializer()
+
+
+class CallerRecord(NamedTuple):
+    """The data of a caller's znode."""
+
+    alone: bool = False
+    timeout_ms: int = 60_000
+    initializer: str | None = None
+
+
 class Caller:
     """A caller of a pool. ``caller`` is its GUID; ``is_private`` means that the pool has no other
     caller.
     """
 
-    def __init__(self, core: PoolCore, caller: str, is_private: bool) -> None:
-        self.core, self.caller, self.is_private = core, caller, is_private
+    def __init__(
+        self, core: PoolCore, caller: str, is_private: bool, initializer: Initializer = ANY_INITIALIZER
+    ) -> None:
+        self.core, self.caller, self.is_private, self.initializer = core, caller, is_private, initializer
         self.path = core.znodes.caller_path(caller)
         self.parts = core.znodes.parts_path(caller)
         self.answers = core.znodes.answers(caller)
@@ -78,34 +107,66 @@ class Caller:
     async def begin(self) -> None:
         """Create the caller's znodes, so that tasks can be put and answers can arrive."""
         session = await Connected()
-        record = json.dumps({"alone": self.is_private, "timeout_ms": session.timeout_ms}).encode()
+        record = CallerRecord(self.is_private, session.timeout_ms, self.initializer.text)
         await self.core.znodes.make()
         await ensure(self.core.znodes.callers)
-        for path, data in ((self.path, record), (self.parts, b""), (self.answers, b"")):
+        encoded = json.dumps(record._asdict()).encode()
+        for path, data in ((self.path, encoded), (self.parts, b""), (self.answers, b"")):
             await ensure(path, data)
-        await self._announce(session)
+        if self.initializer.call is not None:
+            await self.core.put_initializer(self.caller, self.initializer.call)
+        try:
+            await self._announce(session)
+        except MismatchError:
+            await self.end()
+            raise
 
     async def _announce(self, session: SessionInfo) -> None:
-        """Create ``alive`` for the current session. Raises NoNodeError if this caller is being
-        removed.
+        """Create ``alive`` for the current session.
+
+        Raises NoNodeError if this caller is being removed, and MismatchError if an older one uses
+        another initializer.
         """
-        alive = f"{self.path}/alive"
         while self._session_id != session.session_id:
+            session = await self._create_alive(session)
+            if await self._compare_initializers():
+                self._session_id = session.session_id
+            else:
+                session = await Connected()
+
+    async def _create_alive(self, session: SessionInfo) -> SessionInfo:
+        """Return the session whose ``alive`` exists."""
+        alive = f"{self.path}/alive"
+        while True:
             made, _ = await Pipeline(Create(alive, ephemeral=True), Delete(f"{self.path}/doubt"))
             if isinstance(made, INTERRUPTED):
                 session = await Connected()
             elif isinstance(made, NodeExistsError):
                 stat = await read(Exists(alive))
                 if stat is not None and stat.ephemeral_owner == session.session_id:
-                    self._session_id = session.session_id
-                elif stat is not None and not stat.ephemeral_owner:  # another process is removing us
+                    return session
+                if stat is not None and not stat.ephemeral_owner:  # another process is removing us
                     raise NoNodeError(alive)
-                else:  # of our previous session, which ends soon
-                    await Pipeline(Delete(alive))
+                await Pipeline(Delete(alive))  # of our previous session, which ends soon
             elif isinstance(made, BaseException):
                 raise made
             else:
-                self._session_id = session.session_id
+                return session
+
+    async def _compare_initializers(self) -> bool:
+        """Return False if ``alive`` does not exist any more. Raises MismatchError."""
+        ours = self.initializer.text
+        if ours is None:
+            return True
+        callers = await read_callers(self.core)
+        since = next((each.since for each in callers if each.caller == self.caller), None)
+        if since is None:
+            return False
+        for other in callers:
+            theirs = other.record.initializer
+            if theirs not in (None, ours) and other.since < since:
+                raise MismatchError("the initializer", self.core.znodes.path, theirs, ours)
+        return True
 
     async def receive(self) -> list[TaskReply] | None:
         """Return the next answers; None when `stop` has fired. Raises NoNodeError if this caller was
@@ -160,6 +221,41 @@ class Caller:
         await remove_caller(self.core, self.caller, self.is_private)
 
 
+class LiveCaller(NamedTuple):
+    """A caller with ``alive``, and the transaction that created it."""
+
+    caller: str
+    record: CallerRecord
+    since: int
+
+
+async def read_callers(core: PoolCore) -> list[LiveCaller]:
+    """Return the callers that are alive."""
+    (listing,) = await read_all(Children(core.znodes.callers))
+    found: list[LiveCaller] = []
+    for caller in () if isinstance(listing, NoNodeError) else listing.names:
+        path = core.znodes.caller_path(caller)
+        node, stat = await read_all(GetData(path), Exists(f"{path}/alive"))
+        if isinstance(node, Node) and stat is not None and stat.ephemeral_owner:
+            found.append(LiveCaller(caller, _parse_caller(node.data), stat.czxid))
+    return found
+
+
+async def find_initializer(core: PoolCore, caller: str) -> tuple[str, str] | None:
+    """Return the description of the initializer for the tasks of ``caller``, and whose it is.
+
+    That is its own one or, if it accepts any, that of another caller. Return None if there is none.
+    """
+    (node,) = await read_all(GetData(core.znodes.caller_path(caller)))
+    own = _parse_caller(node.data).initializer if isinstance(node, Node) else None
+    if own is not None:
+        return own, caller
+    for other in await read_callers(core):
+        if other.record.initializer is not None:
+            return other.record.initializer, other.caller
+    return None
+
+
 def _parse_reply(name: str) -> TaskReply | None:
     try:
         job, part, kind = name.split(".")
@@ -193,7 +289,7 @@ async def _sweep_one(core: PoolCore, caller: str) -> None:
     node, stat = await read_all(GetData(path), Exists(alive))
     if not isinstance(node, Node) or (stat is not None and stat.ephemeral_owner):
         return
-    alone, timeout_ms = _parse_caller(node.data)
+    alone, timeout_ms, _ = _parse_caller(node.data)
     if stat is not None:  # its removal has begun
         await remove_caller(core, caller, alone)
         return
@@ -215,13 +311,14 @@ async def _sweep_one(core: PoolCore, caller: str) -> None:
         await remove_caller(core, caller, alone)
 
 
-def _parse_caller(data: bytes) -> tuple[bool, int]:
+def _parse_caller(data: bytes) -> CallerRecord:
     try:
         record = json.loads(data)
-        return bool(record["alone"]), int(record["timeout_ms"])
-    except DECODE_ERRORS as error:
+        text = record.get("initializer")
+        return CallerRecord(bool(record["alone"]), int(record["timeout_ms"]), text and str(text))
+    except (*DECODE_ERRORS, AttributeError) as error:
         raise_if_from_handler(error)
-        return False, 60_000
+        return CallerRecord()
 
 
 async def sweep_all(core: PoolCore, top: str) -> None:

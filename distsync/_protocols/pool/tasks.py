@@ -31,7 +31,18 @@ from distsync._protocols.queues.claim_queue import (
 from distsync._protocols.queues.segments import BATCH_BYTES, ITEM_BYTES
 from distsync._protocols.receipts import Operation, Receipts
 from distsync._protocols.retries import ensure, parent_of, read, read_all
-from distsync._protocols.steps import Background, Children, Create, Delete, Exists, Guid, SetData, StopHolding
+from distsync._protocols.steps import (
+    Background,
+    Children,
+    Create,
+    Delete,
+    Exists,
+    GetData,
+    Guid,
+    Node,
+    SetData,
+    StopHolding,
+)
 from distsync._signal_handlers import raise_if_from_handler
 from distsync.errors import BadVersionError, CorruptNodeError, NodeExistsError, NoNodeError
 
@@ -98,6 +109,9 @@ class PoolSegments(ClaimQueueLayout):
     def parts_path(self, caller: str) -> str:
         return f"{self.callers}/{caller}/parts"
 
+    def initializer(self, caller: str) -> str:
+        return f"{self.callers}/{caller}/initializer"
+
     def answers(self, caller: str) -> str:
         return f"{self.callers}/{caller}/answers"
 
@@ -158,13 +172,20 @@ class PoolCore(JoinableCore):
 
     async def put_tasks(self, tasks: Sequence[tuple[Task, bytes]], progress: Progress) -> None:
         """Put tasks with their payloads; ``progress`` has the number that were put."""
-        items = [(task.key, ItemHeader().before(await self._split(task, payload))) for task, payload in tasks]
+        items = [
+            (task.key, ItemHeader().before(await self._split(task.caller, task.group, payload)))
+            for task, payload in tasks
+        ]
         await put_many(self, items, True, progress)
 
-    async def _split(self, task: Task, payload: bytes) -> bytes:
+    async def put_initializer(self, caller: str, payload: bytes) -> None:
+        """Create the znode with the encoded call of a caller's initializer."""
+        await ensure(self.znodes.initializer(caller), await self._split(caller, "i", payload))
+
+    async def _split(self, caller: str, group: str, payload: bytes) -> bytes:
         if not payload_chunks.is_large(payload):
             return payload_chunks.unsplit(payload)
-        return await payload_chunks.split(self.znodes.parts_path(task.caller), task.group, payload)
+        return await payload_chunks.split(self.znodes.parts_path(caller), group, payload)
 
     async def withdraw_tasks(self, caller: str, job: int | None = None) -> list[Task]:
         """Withdraw the unclaimed tasks of a caller, or of one of its jobs. Return those withdrawn."""
@@ -214,6 +235,16 @@ class PoolCore(JoinableCore):
         CorruptNodeError.
         """
         return await payload_chunks.join(self.znodes.parts_path(task_of(delivery.path).caller), delivery.payload)
+
+    async def initializer_call(self, caller: str) -> bytes | None:
+        """Return the encoded call of a caller's initializer; None if there is none."""
+        (node,) = await read_all(GetData(self.znodes.initializer(caller)))
+        if not isinstance(node, Node):
+            return None
+        try:
+            return await payload_chunks.join(self.znodes.parts_path(caller), node.data)
+        except (CorruptNodeError, NoNodeError):
+            return None
 
     async def is_there(self, caller: str) -> bool:
         """Return whether the caller still waits for answers."""

@@ -115,6 +115,22 @@ def same(value: Any) -> Any:
     return value
 
 
+_label: list[object] = []
+
+
+def set_label(label: object) -> None:
+    _label.append(label)
+
+
+def set_other_label(label: object) -> None:
+    _label.append(label)
+
+
+def labels(_: Any = None) -> list[object]:
+    """Return what the initializers of this process set."""
+    return _label
+
+
 def fail_to_begin() -> None:
     raise LookupError("no model file")
 
@@ -141,6 +157,11 @@ def pids_of(name: str, count: int) -> set[int]:
         pool.close()
         pool.join()
     return found
+
+
+def create_pool(processes: int, initializer: Any, initargs: Any, name: str) -> None:
+    multiprocessing.current_process()._config["daemon"] = False  # type: ignore[attr-defined]
+    Pool(processes, initializer, initargs, name=name)
 
 
 _kept: list[Any] = []

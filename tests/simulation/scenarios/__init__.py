@@ -32,6 +32,7 @@ from simulation.scenarios.lock import LOCK, RLOCK
 from simulation.scenarios.observers import OBSERVERS
 from simulation.scenarios.partitioner import PARTITION
 from simulation.scenarios.pool import POOL, POOL_SWEEP
+from simulation.scenarios.pool_initializers import POOL_INITIALIZERS
 from simulation.scenarios.queue_join import QUEUE_JOIN
 from simulation.scenarios.queues import (
     BOUNDED,
@@ -107,6 +108,7 @@ ALL = (
     SHUTDOWN,
     SHUTDOWN_BULK,
     BARRIER_CANCELLATION,
+    POOL_INITIALIZERS,
 )
 SCENARIOS: dict[str, Scenario] = {scenario.name: scenario for scenario in ALL}
 
