@@ -488,12 +488,11 @@ def test_object_of_a_patched_module_excludes_another_process(
     patch("jobs")
     jobs = load("jobs")
     assert jobs.work() == "jobs.lock"
-    twin = distsync.Lock(name="jobs.lock")
     with jobs.lock:
-        assert peer.do(twin.acquire, False) is False
-    assert peer.do(twin.acquire, True, PATIENCE) is True
+        assert peer.do(jobs.lock.acquire, False) is False
+    assert peer.do(jobs.lock.acquire, True, PATIENCE) is True
     assert jobs.lock.acquire(False) is False
-    peer.do(twin.release)
+    peer.do(jobs.lock.release)
 
 
 def test_concurrent_patch_and_import_see_all_names_replaced_or_none(write: Callable[..., None]) -> None:
