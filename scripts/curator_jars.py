@@ -3,7 +3,7 @@ in the user's cache folder.
 
 ``python scripts/curator_jars.py`` prints their folder; with ``--cached`` nothing is fetched, and the exit status says
 whether they are there; ``--classpath`` prints what ZOOKEEPER_CLASSPATH may be set to, so that tests and ensembles run
-ZooKeeper 3.9.5. DISTSYNC_TEST_INTEROP_JARS names a folder of one's own, with any version of Curator and ZooKeeper in it.
+ZooKeeper 3.9.5. DISTSYNC_TEST_INTEROP_JARS names a folder of your own, with any versions of Curator and ZooKeeper.
 
 Both are inside pyspark's source package: 450 MB, of which 13 MB are kept.
 """

@@ -156,14 +156,16 @@ class Condition(LockDelegate, SharedObject):
         entries: list[QueueEntry] = []
         try:
             try:
-                self._run(core.enlist(describe(), entries), remaining(deadline))
+                seconds = remaining(deadline)
+                self._run(core.enlist(describe(), entries), seconds)
             except DeadlineError as error:  # no server answers
                 raise_if_from_handler(error)
                 return False
             saved = self._release_save()
             notified = False
             try:
-                notified = bool(self._run(core.wait(entries[0]), remaining(deadline)))
+                seconds = remaining(deadline)
+                notified = bool(self._run(core.wait(entries[0]), seconds))
             finally:
                 self._acquire_restore(saved)
             if notified:

@@ -189,7 +189,8 @@ class Group(PredicateWaitable, SharedObject):
         if not names or not set(names) <= set(core.mine):
             raise NotHeldError(f"{self.path}: {'this process' if member is None else member.id} is no member from here")
         for name in names:
-            self._run(core.leave(name), self.client.settings.session_timeout)
+            seconds = self.client.settings.session_timeout
+            self._run(core.leave(name), seconds)
 
     @property
     def joined(self) -> bool:

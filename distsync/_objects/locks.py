@@ -131,7 +131,8 @@ class LockBase(Revocable):
 
     def _release(self, linger: bool = True) -> None:
         linger = linger and self.linger > 0
-        self._run(self._core.release(current_owner(), linger), self.client.settings.session_timeout)
+        seconds = self.client.settings.session_timeout  # first, so that an interrupt leaves no coroutine unawaited
+        self._run(self._core.release(current_owner(), linger), seconds)
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
         """Acquire the lock; see Lock and RLock."""

@@ -162,7 +162,8 @@ class PredicateWaitable(Observable):
         result: Any = False
         while True:
             try:
-                state = self._run(watched.get(), remaining(deadline))
+                seconds = remaining(deadline)
+                state = self._run(watched.get(), seconds)
                 with limit_reads(deadline):
                     result = predicate()
             except DeadlineError as error:
@@ -170,7 +171,8 @@ class PredicateWaitable(Observable):
                 if remaining(deadline) != 0:  # the predicate's own deadline has passed, not that of this call
                     raise
                 return result  # type: ignore[no-any-return]
-            if result or not self._run(watched.changed(state), remaining(deadline)):
+            seconds = remaining(deadline)
+            if result or not self._run(watched.changed(state), seconds):
                 return result  # type: ignore[no-any-return]
 
 

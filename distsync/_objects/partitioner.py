@@ -162,7 +162,8 @@ class Partitioner(SharedObject):
         Note:
             Costs 3 requests, and 1 for each share.
         """
-        if not self._run(self._core.leave(), self.client.settings.session_timeout):
+        seconds = self.client.settings.session_timeout
+        if not self._run(self._core.leave(), seconds):
             raise NotHeldError(f"{self.path}: this process takes no part")
 
     def __enter__(self) -> Partitioner:

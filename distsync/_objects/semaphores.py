@@ -328,7 +328,8 @@ class Semaphore(Ownable):
         """Release ``n`` permits. Once ``started[0]`` is set, an interrupt cannot stop it."""
         core = self._core
         mine = isinstance(core, LEASES) and len(core.grants) >= n
-        self._run(self._releasing(core, n, started), self.client.settings.session_timeout if mine else None)
+        seconds = self.client.settings.session_timeout if mine else None
+        self._run(self._releasing(core, n, started), seconds)
 
     def _release_anyway(self, n: int, started: list[bool]) -> None:
         """Complete an interrupted release whose protocol had not started."""

@@ -178,11 +178,12 @@ class Lock(_locks.Lock):
 
     def _release(self, linger: bool = True) -> None:
         """Release the lock without caching it, because other processes rely on the server's state."""
-        self._run(multiprocessing_lock.release(self._core, current_owner()), self.client.settings.session_timeout)
+        seconds = self.client.settings.session_timeout  # first, so that an interrupt leaves no coroutine unawaited
+        self._run(multiprocessing_lock.release(self._core, current_owner()), seconds)
 
     def _end_block(self) -> None:
-        work = multiprocessing_lock.release(self._core, current_owner(), only_ours=True)
-        self._run(work, self.client.settings.session_timeout)
+        seconds = self.client.settings.session_timeout
+        self._run(multiprocessing_lock.release(self._core, current_owner(), only_ours=True), seconds)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}(owner={_owner(self)})>"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import multiprocessing
 import os
+import select
 import signal
 import sys
 import time
@@ -18,6 +19,8 @@ from helpers.remote_functions import general as remote
 from helpers.timing import PATIENCE, UNIT
 
 Fork = Callable[[], int]
+
+FORKS_AT_MOST = 3
 
 
 def fork_by_libc() -> int:
@@ -41,7 +44,7 @@ FORKS: dict[str, Fork] = {"os.fork": os.fork, "libc's fork": fork_by_libc}
 
 def in_child(work: Callable[[], object], *, fork: Fork = os.fork, leave_by: Callable[[int], object] = os._exit) -> int:
     """The exit status of a forked child that does ``work``; 0 if that went well. Killed if it hangs."""
-    child = fork()
+    child = running_child(fork)
     if child == 0:
         status = 1
         try:
@@ -53,6 +56,30 @@ def in_child(work: Callable[[], object], *, fork: Fork = os.fork, leave_by: Call
             sys.stderr.flush()
             leave_by(status)
     return reaped(child)
+
+
+def running_child(fork: Fork) -> int:
+    """Fork a child that can release the GIL; 0 in the child.
+
+    A fork without Python's hooks may come while another thread is about to wait for the GIL. CPython hangs
+    in such a child as soon as it releases the GIL, before any other code runs. It is killed, and another one forked.
+    """
+    for _ in range(FORKS_AT_MOST):
+        reader, writer = os.pipe()
+        child = fork()
+        if child == 0:
+            os.write(writer, b".")  # releases the GIL
+            os.close(reader)
+            os.close(writer)
+            return 0
+        os.close(writer)
+        runs = bool(select.select([reader], [], [], PATIENCE / 2)[0]) and os.read(reader, 1) == b"."
+        os.close(reader)
+        if runs:
+            return child
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    raise AssertionError(f"none of {FORKS_AT_MOST} children could release the GIL")
 
 
 def reaped(child: int) -> int:
