@@ -17,6 +17,7 @@ from helpers.forked_children import in_child
 from distsync import CountDownLatch, Counter, Election, JoinableQueue, PrivateObjectWarning, SharedLock, asyncio
 from distsync._client.client import Client
 from distsync._client.default_client import close_default
+from distsync._client.naming import inference
 from distsync._client.naming.inference import UNNAMED
 from distsync.errors import ConfigurationError, PrivateObjectError, UsageError
 from distsync.multiprocessing import Pool, managers, queues, sharedctypes, synchronize
@@ -204,9 +205,10 @@ def test_error_is_raised_at_each_use(set_unnamed: Callable[[str], None]) -> None
 
 
 def test_in_site_mode_objects_are_named_and_do_not_warn_and_those_of_multiprocessing_stay_unique(
-    set_unnamed: Callable[[str], None], warned: Warned
+    set_unnamed: Callable[[str], None], warned: Warned, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     set_unnamed("site")
+    monkeypatch.setattr(inference, "_ordinals", {})  # as in a new process
     lock, queue, private = Lock(), asyncio.Queue(), synchronize.Lock()
     use_lock(lock)
     assert queue.twin.qsize() == 0
