@@ -8,7 +8,7 @@ import sys
 
 from distsync.threading import Event
 
-go = Event()
+go = Event(name="example")
 
 match sys.argv[1:]:
     case ["wait"]:

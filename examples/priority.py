@@ -9,7 +9,7 @@ import sys
 
 from distsync.queue import Empty, PriorityQueue
 
-tasks = PriorityQueue()
+tasks = PriorityQueue(name="example")
 
 match sys.argv[1:]:
     case ["add", urgency, text]:

@@ -120,12 +120,16 @@ class SharedObject:
         self._state_entry: Any = None
         if self._is_unnamed:
             lifecycle.register_before_fork(self)
+        if self._module is not None:
+            inference.bound_modules[self._module, client] = None
         for listener in creation_listeners:
             listener(self)
 
     def _bind(self, module: inference.Module | None) -> None:
         """Let this be the object that is bound to its name in ``module``."""
         self._module = module
+        if module is not None:
+            inference.bound_modules[module, self._explicit_client] = None
 
     @property
     def name(self) -> str:

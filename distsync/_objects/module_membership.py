@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Coroutine
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from distsync._client.naming.inference import Module
+from distsync._client.default_client import default_client
+from distsync._client.naming.inference import Module, bound_modules
 from distsync._client.naming.paths import module_path
 from distsync._client.process_identity import identity_of, is_dead
 from distsync._protocols.state import module_generation
 from distsync._protocols.state.module_generation import GenerationCore
+from distsync.errors import DistsyncError
 
 if TYPE_CHECKING:
     from distsync._client.client import Client
@@ -22,10 +25,31 @@ def as_member(client: Client, module: Module, protocol: Coroutine[Any, Any, Any]
 
     The membership ends when the client is closed.
     """
+    core = _generation(client, module)
+    return protocol if _is_member(core, client) else module_generation.as_member(core, protocol)
+
+
+def join_all() -> None:
+    """Join the generations of all modules in which this process has bound objects, before a child is started.
+
+    A child that uses such an object and exits is then not the last member. If no server can be
+    reached, the child will report it.
+    """
+    for module, given_client in tuple(bound_modules):
+        with suppress(DistsyncError):
+            client = given_client or default_client()
+            core = _generation(client, module)
+            if not _is_member(core, client):
+                client.run(core.join(), client.settings.connect_timeout)
+
+
+def _generation(client: Client, module: Module) -> GenerationCore:
     path = module_path(client.namespace, module.key(client.hosts is None))
-    core = client.local(path, partial(_make, client, path))
-    is_member = core.session_id is not None and core.session_id == client.session_id
-    return protocol if is_member else module_generation.as_member(core, protocol)
+    return client.local(path, partial(_make, client, path))
+
+
+def _is_member(core: GenerationCore, client: Client) -> bool:
+    return core.session_id is not None and core.session_id == client.session_id
 
 
 def _make(client: Client, path: str) -> GenerationCore:

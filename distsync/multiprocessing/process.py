@@ -18,6 +18,7 @@ from multiprocessing import process as _processes
 from typing import TYPE_CHECKING, Any
 
 from distsync._client import default_client, lifecycle, session_handover
+from distsync._client.naming.inference import bound_modules
 from distsync.multiprocessing._child_watcher import Child, watcher
 
 if TYPE_CHECKING:
@@ -128,6 +129,11 @@ class _TrackedProcess:
 
 
 def _launched(start: Callable[[Any], Any], process: Any) -> Any:
+    if bound_modules:
+        with lifecycle.importing():
+            from distsync._objects import module_membership  # deferred: it is for objects without a given name
+
+        module_membership.join_all()
     return process._child_bootstrap.launch(start, process)
 
 

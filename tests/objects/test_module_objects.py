@@ -245,3 +245,23 @@ def test_first_use_costs_4_requests_more_in_2_round_trips_and_any_other_none(
     joining, later, named = costs[-1]
     assert (joining.requests - later.requests, joining.round_trips - later.round_trips) == (4, 2)
     assert later == named
+
+
+PARENT = """
+from distsync.multiprocessing import get_context
+from distsync.queue import Queue
+
+answers = Queue()
+
+if __name__ == "__main__":
+    for method in ("fork", "spawn"):
+        child = get_context(method).Process(target=answers.put, args=(method,))
+        child.start()
+        child.join()
+    print(answers.get(timeout=10), answers.get(timeout=10))
+"""
+
+
+def test_what_a_child_leaves_is_there_for_a_parent_that_has_not_used_it_before(shells: Shells, tmp_path: Path) -> None:
+    (tmp_path / "parent.py").write_text(PARENT)
+    assert shells.run(tmp_path / "parent.py") == "fork spawn\n"

@@ -60,6 +60,9 @@ UNNAMED_MODES = ("warn", "error", "ignore", "site")
 #: The numbers of the next objects that `_site_name` names, by the rest of the name.
 _ordinals: dict[str, Iterator[int]] = {}
 
+#: Modules in which this process has bound objects, each with the client that an object was given, or None.
+bound_modules: dict[tuple[Module, Any], None] = {}
+
 
 class PrivateObjectWarning(UserWarning):
     """A warning about an object without a name that only this process can find.
