@@ -91,6 +91,7 @@ class SyncManager(SharedObject):
     """
 
     _kind = "manager"
+    _has_versions = True
 
     def __init__(
         self,
