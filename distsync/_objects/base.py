@@ -271,10 +271,17 @@ class SharedObject:
         try:
             for each in self._side_paths:
                 await delete_tree(each)
-            await delete_tree(path, *((receipts.destruction(),) if self._has_versions else ()))
+            if self._has_versions:
+                await delete_tree(path, receipts.destruction())
+            else:
+                await self._delete_tree(path)
         except NotEmptyError:
             raise StillUsedError(path) from None
         client.forget_destroyed(path)
+
+    async def _delete_tree(self, path: str) -> None:
+        """Delete the znodes of an object that has no versions."""
+        await delete_tree(path)
 
     @property
     def _side_paths(self) -> tuple[str, ...]:

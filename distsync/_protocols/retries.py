@@ -270,7 +270,7 @@ async def remove_tree(path: str) -> None:
         return
 
 
-async def delete_tree(path: str, *with_root: SetData, guard: Check | None = None) -> None:
+async def delete_tree(path: str, *with_root: SetData | Create | Delete, guard: Check | None = None) -> None:
     """Delete ``path`` and all below it, while other clients may use it.
 
     The last transaction deletes the root and the znodes next to it, so that no client finds a part
@@ -279,7 +279,7 @@ async def delete_tree(path: str, *with_root: SetData, guard: Check | None = None
 
     Args:
         path: The root.
-        *with_root: What to write in the transaction that deletes the root.
+        *with_root: Operations with which the transaction that deletes the root begins.
         guard: What each transaction requires; None for nothing.
 
     Raises:
@@ -296,7 +296,7 @@ async def delete_tree(path: str, *with_root: SetData, guard: Check | None = None
         czxid = root.stat.czxid
         paths = await _list_tree(path, root, may_guess)
         transactions = [
-            Multi((*guards, *map(Delete, reversed(paths[start : start + BATCH])), *(() if start else with_root)))
+            Multi((*guards, *(() if start else with_root), *map(Delete, reversed(paths[start : start + BATCH]))))
             for start in reversed(range(0, len(paths), BATCH))
         ]
         failed: list[Any] = []

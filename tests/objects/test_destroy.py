@@ -37,7 +37,7 @@ from distsync.futures import Executor
 from distsync.multiprocessing._ctypes_views import View
 from distsync.multiprocessing.sharedctypes import SynchronizedBase
 from distsync.queue import LifoQueue, PriorityQueue, Queue, SimpleQueue
-from distsync.recipes import CountDownLatch, Counter, IdGenerator, RateLimiter, SharedLock
+from distsync.recipes import Config, CountDownLatch, Counter, DoubleBarrier, Gate, IdGenerator, RateLimiter, SharedLock
 from distsync.testing.faulty_proxy import Proxy, _DropRule
 from distsync.threading import Barrier, Condition, Event, Lock, RLock, Semaphore
 
@@ -131,6 +131,38 @@ def test_waiter_for_a_destroyed_lock_acquires_a_fresh_one(client: Client, other:
     assert waiter.result()
     assert theirs.held
     theirs.release()
+
+
+Step = Callable[[Any], object]
+WAITS: dict[str, tuple[Callable[..., Any], Step, Step, Step]] = {
+    "Semaphore": (partial(Semaphore, 1), Semaphore.acquire, Semaphore.acquire, lambda _: None),
+    "SharedWriter": (lambda **own: SharedLock(**own).writer, RLock.acquire, RLock.acquire, lambda _: None),
+    "Semaphore(0)": (partial(Semaphore, 0), lambda _: None, Semaphore.acquire, Semaphore.release),
+    "Gate": (Gate, Gate.close, Gate.wait, lambda gate: gate.close() and gate.open()),
+    "CountDownLatch": (partial(CountDownLatch, 1), lambda _: None, CountDownLatch.wait, CountDownLatch.count_down),
+    "Condition": (Condition, lambda _: None, lambda it: locked(it, it.wait), lambda it: locked(it, it.notify_all)),
+    "Config": (Config, lambda _: None, Config.wait, lambda config: config.update(a=1)),
+    "JoinableQueue": (JoinableQueue, lambda _: None, JoinableQueue.get, lambda queue: queue.put(1)),
+    "DoubleBarrier": (partial(DoubleBarrier, 2), lambda _: None, DoubleBarrier.enter, DoubleBarrier.enter),
+}
+
+
+def locked(lock: Any, call: Callable[[], object]) -> object:
+    with lock:
+        return call()
+
+
+@pytest.mark.parametrize("kind", WAITS)
+def test_waiting_call_ends_by_what_happens_to_the_fresh_object(client: Client, other: Client, kind: str) -> None:
+    make, begin, wait, end = WAITS[kind]
+    mine, theirs = make(name="a"), make(name="a", client=other)
+    begin(mine)
+    waiter = Running(wait, theirs)
+    eventually(lambda: waiting_calls(other) > 0)
+    mine.destroy()
+    end(mine)
+    waiter.result()
+    mine.destroy()
 
 
 def test_getter_waits_on_after_destroy(client: Client, other: Client) -> None:
