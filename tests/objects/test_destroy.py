@@ -35,6 +35,7 @@ from distsync._objects.joinable_queue import JoinableQueue
 from distsync._wire.codes import OpCode
 from distsync.futures import Executor
 from distsync.multiprocessing._ctypes_views import View
+from distsync.multiprocessing.managers import SyncManager
 from distsync.multiprocessing.sharedctypes import SynchronizedBase
 from distsync.queue import LifoQueue, PriorityQueue, Queue, SimpleQueue
 from distsync.recipes import Config, CountDownLatch, Counter, DoubleBarrier, Gate, IdGenerator, RateLimiter, SharedLock
@@ -272,6 +273,19 @@ def test_shared_array_keeps_what_others_wrote_after_they_destroyed_it(client: Cl
     theirs[1] = 5
     mine[0] = 2
     assert theirs[:] == [2, 5]
+
+
+def test_shared_dict_keeps_what_others_wrote_after_they_cleared_its_manager(client: Client, other: Client) -> None:
+    managers = [SyncManager(name="m", client=each) for each in (client, other)]
+    for manager in managers:
+        manager.connect()
+    mine = managers[0].dict(name="d")
+    mine["a"] = 1
+    managers[1].clear()
+    theirs = managers[1].dict(name="d")
+    theirs["b"] = 2
+    mine["a"] = 3
+    assert theirs.copy() == {"a": 3, "b": 2}
 
 
 def test_rate_limiter_counts_the_tokens_of_others_after_they_destroyed_it(client: Client, other: Client) -> None:
