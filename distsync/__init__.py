@@ -37,7 +37,7 @@ _HOMES = {
     " PayloadTooLargeError PayloadPickleError NameInUseError NameTakenError MismatchError VoteRefusedError"
     " ConfigurationError ConfigurationWarning PatchError PrivateObjectError UnavailableError LockLostError"
     " UnreachableError ServerStartError SessionLostError OutcomeUnknownError ClientClosedError AccessDeniedError"
-    " DeadlineError ObjectRemovedError"
+    " DeadlineError ObjectRemovedError StillUsedError"
     " TaskLostError WorkerStartError SequenceExhaustedError"
     " PeerError PayloadRefusedError CorruptNodeError",
 }

@@ -54,6 +54,7 @@ from distsync.errors import ReleasedTooOftenError as ReleasedTooOftenError
 from distsync.errors import SequenceExhaustedError as SequenceExhaustedError
 from distsync.errors import ServerStartError as ServerStartError
 from distsync.errors import SessionLostError as SessionLostError
+from distsync.errors import StillUsedError as StillUsedError
 from distsync.errors import TaskLostError as TaskLostError
 from distsync.errors import UnavailableError as UnavailableError
 from distsync.errors import UnreachableError as UnreachableError
@@ -168,6 +169,7 @@ __all__ = [
     "SharedWriter",
     "ShutDown",
     "SimpleQueue",
+    "StillUsedError",
     "TaskLostError",
     "Transaction",
     "UnavailableError",

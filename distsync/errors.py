@@ -30,6 +30,7 @@
         DeadlineError     (TimeoutError)      the deadline of the call passed
         SequenceExhaustedError (RuntimeError) a queue of contenders used up its sequence numbers
         ObjectRemovedError (ReferenceError)   a shared object was deleted
+        StillUsedError    (RuntimeError)      other processes use the object that is to be deleted
         TaskLostError     (RuntimeError)      a task of a pool has no result
         WorkerStartError  (RuntimeError)      the workers of a pool exit before they are ready
       PeerError                     another program wrote invalid data
@@ -370,6 +371,17 @@ class ObjectRemovedError(UnavailableError, ReferenceError):
     """
 
     template = "{0} was deleted, or the manager that made it has shut down: create it again"
+
+
+class StillUsedError(UnavailableError, RuntimeError):
+    """`destroy` has not deleted the object, because processes use it.
+
+    Stop them, and call it again.
+
+    Its ``args`` are the path.
+    """
+
+    template = "{0} is still used and was not deleted: stop the processes that use it, and call destroy() again"
 
 
 class TaskLostError(UnavailableError, RuntimeError):

@@ -246,6 +246,29 @@ class Executor(_stdlib.Executor):
         if wait:
             self._pool.join()
 
+    def destroy(self, timeout: float | None = None) -> None:
+        """Delete the pool of this executor, with all calls and results, for all processes.
+
+        Call `shutdown` first, here and in the other processes that submit calls. Stop workers
+        elsewhere, too, because they would create it again.
+
+        Args:
+            timeout: Maximum wait in seconds; None waits forever.
+
+        Raises:
+            ValueError: The executor was not shut down.
+            StillUsedError: Calls are not done, or another process submits calls.
+            TypeError: ``timeout`` is not a number.
+            DeadlineError: The pool was not deleted in time. Subclass of TimeoutError.
+            AccessDeniedError: An ACL denies the access.
+
+        Note:
+            Costs as many requests as ``Pool.destroy``.
+        """
+        if not self._is_shut:
+            raise ValueError("Executor is still running: call shutdown() before destroy()")
+        self._pool.destroy(timeout)
+
 
 def _at_end(pool: Any) -> None:
     """Close the pool of a deleted executor; at the end of the program, wait for its calls."""

@@ -512,6 +512,17 @@ class Client:
         if runtime is not None and runtime.shared_states.drop(path):
             runtime.discard(path, protocol)
 
+    def forget_destroyed(self, path: str) -> None:
+        """Notice at once that an object was deleted: what was held is lost, and new objects begin afresh.
+
+        Args:
+            path: The path of the object.
+        """
+        runtime = self._runtime
+        if runtime is not None:
+            runtime.lose_below(path)
+            runtime.shared_states.forget_below(path)
+
     @property
     def origin(self) -> tuple[str | None, ...]:
         """The server and the namespace, which a pickled object contains; no secrets.

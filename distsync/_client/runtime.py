@@ -371,6 +371,12 @@ class ClientRuntime:
     def mark_lost(self, path: str) -> None:
         self.holds.lose_path(path)
 
+    def lose_below(self, path: str) -> None:
+        """End all holds on znodes below ``path``, which were deleted."""
+        for held in self.holds.active():
+            if held.path.startswith(f"{path}/"):
+                self.holds.lose_path(held.path)
+
     def watch_hold(self, loss: Loss, on_data: Callable[[bytes], object]) -> None:
         self.holds.watch(loss, on_data)
         self.background_thread.wake()

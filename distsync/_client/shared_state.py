@@ -30,6 +30,7 @@ class _StateEntry:
     kind: str
     value: Any
     users: int = 0
+    is_destroyed: bool = False
 
 
 class SharedStateTable:
@@ -57,6 +58,9 @@ class SharedStateTable:
     def _register(self, path: str, kind: str, factory: Callable[[], Any], user: Any) -> _StateEntry:
         with self._lock:
             entry = self._entries.get(path)
+            if entry is not None and entry.is_destroyed and getattr(entry.value, "idle", True):
+                del self._entries[path]
+                entry = None
             if entry is None:
                 entry = self._entries.setdefault(path, _StateEntry(path, kind, factory()))
             if entry.kind != kind:
@@ -79,6 +83,18 @@ class SharedStateTable:
                 del self._entries[entry.path]
             else:
                 self._deleted_users.append((entry, 0))
+
+    def forget_below(self, path: str) -> None:
+        """Note that the znodes of ``path`` and of all below it were deleted.
+
+        A method ``begin_again`` of the state is called. The next new user gets fresh state, which may
+        have other parameters, if this one is idle then.
+        """
+        for each, entry in tuple(self._entries.items()):
+            if each == path or each.startswith(f"{path}/"):
+                entry.is_destroyed = True
+                if hasattr(entry.value, "begin_again"):
+                    entry.value.begin_again()
 
     def drop(self, path: str) -> bool:
         """Remove the state of ``path``. Return False if there was none."""

@@ -12,7 +12,7 @@ from distsync._objects.base import SharedObject, current_owner, exit_context, ty
 from distsync._objects.ownership import repr_state
 from distsync._objects.validation import validate_callback, validate_int, validate_timeout
 from distsync._protocols.barriers.cyclic import BarrierCore
-from distsync._protocols.barriers.double import DoubleBarrierCore
+from distsync._protocols.barriers.double import DoubleBarrierCore, delete_double_barrier
 from distsync._signal_handlers import interruptible_at_entry, is_interrupt
 from distsync.errors import MismatchError
 
@@ -260,6 +260,9 @@ class DoubleBarrier(SharedObject):
             Costs 2 requests in 1 round trip.
         """
         return int(self._read(self._core.state())[1])
+
+    async def _delete_tree(self, path: str) -> None:
+        await delete_double_barrier(path)
 
     def enter(self, timeout: float | None = None) -> bool:
         """Wait until all parties have arrived, and enter with them.

@@ -70,6 +70,7 @@ class Config(PredicateWaitable, SharedObject, MutableMapping[str, Any]):
 
     __module__ = "distsync.recipes"
     _kind = "config"
+    _has_versions = True
 
     def __init__(
         self,

@@ -15,7 +15,8 @@ from distsync._protocols.state.versioned_value import ValueCore
 
 if TYPE_CHECKING:
     from distsync._client.client import Client
-    from distsync._protocols.steps import Node, SessionInfo
+    from distsync._protocols.receipts import Basis
+    from distsync._protocols.steps import Node
 
 Item = TypeVar("Item")
 
@@ -59,6 +60,7 @@ class Counter(SharedObject):
 
     __module__ = "distsync.recipes"
     _kind = "counter"
+    _has_versions = True
 
     def __init__(
         self,
@@ -237,6 +239,7 @@ class Value(SharedObject, Generic[Item]):
 
     __module__ = "distsync.recipes"
     _kind = "value"
+    _has_versions = True
 
     def __init__(
         self,
@@ -349,10 +352,10 @@ class Value(SharedObject, Generic[Item]):
             was faster.
         """
         while True:
-            current, session = self._read_for_update(sync=True)
+            current, basis = self._read_for_update(sync=True)
             if current.value != expected:
                 return False
-            if self._replace(current.version, value, session):
+            if self._replace(current.version, value, basis):
                 return True
 
     def update(self, function: Callable[[Item], Item]) -> Item:
@@ -377,19 +380,19 @@ class Value(SharedObject, Generic[Item]):
             If ``function`` raises an error, this raises it too, and nothing is changed.
         """
         while True:
-            current, session = self._read_for_update(sync=False)
+            current, basis = self._read_for_update(sync=False)
             value = function(current.value)
-            if self._replace(current.version, value, session):
+            if self._replace(current.version, value, basis):
                 return value
 
-    def _read_for_update(self, *, sync: bool) -> tuple[Versioned, SessionInfo]:
-        """Return the value, its version, and the connection over which they were read."""
-        node, session = self._read(self._core.read_for_update(sync=sync))
-        return self._decoded(node), session
+    def _read_for_update(self, *, sync: bool) -> tuple[Versioned, Basis]:
+        """Return the value, its version, and their basis."""
+        node, basis = self._read(self._core.read_for_update(sync=sync))
+        return self._decoded(node), basis
 
-    def _replace(self, version: int, value: Item, session: SessionInfo) -> bool:
-        """Set the value if it has this version and the connection was not lost."""
-        return self._run(self._core.replace(version, self._encoded(value), session)) is not None
+    def _replace(self, version: int, value: Item, basis: Basis) -> bool:
+        """Set the value if it has this version, and its basis has not changed."""
+        return self._run(self._core.replace(version, self._encoded(value), basis)) is not None
 
     def wait_for_change(self, timeout: float | None = None, *, version: int | None = None) -> Versioned | None:
         """Wait until the value is changed.

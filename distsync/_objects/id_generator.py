@@ -19,7 +19,8 @@ class IdGenerator(SharedObject):
     """A generator of unique integers, shared by threads, processes and hosts.
 
     Each process takes the ids in blocks. The ids that one process gets increase. The unused ids of
-    a block are skipped when its process exits.
+    a block are skipped when its process exits. After `destroy` ids begin again, and a process may
+    still return the rest of its block.
 
     Args:
         block: Number of ids that one request takes, at least 1. All processes must use the same
@@ -39,7 +40,8 @@ class IdGenerator(SharedObject):
 
     Note:
         An id costs no request, except for the first one of each block, which costs 1, and for the
-        first one after a lost connection, which costs 1 or 2.
+        first one after a lost connection, which costs 1 or 2. The first block over a connection
+        costs 1 more.
 
         Znodes: ``<namespace>/ids/<name>``, whose data is block and start; ``.../<era>``, whose
         version counts the blocks.
@@ -54,6 +56,7 @@ class IdGenerator(SharedObject):
 
     __module__ = "distsync.recipes"
     _kind = "ids"
+    _has_versions = True
 
     def __init__(
         self,
@@ -79,7 +82,7 @@ class IdGenerator(SharedObject):
 
     @property
     def _core(self) -> IdsCore:
-        core = self._shared_state(partial(IdsCore, block=self._block, start=self._start))
+        core = self._shared_state(partial(IdsCore, block=self._block, start=self._start, receipts=self._receipts))
         for label, theirs, ours in (("block", core.block, self._block), ("start", core.start, self._start)):
             if theirs != ours:
                 raise MismatchError(f"the {label}", self.path, theirs, ours)

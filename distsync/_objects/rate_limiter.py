@@ -53,6 +53,7 @@ class RateLimiter(SharedObject):
 
     __module__ = "distsync.recipes"
     _kind = "rate"
+    _has_versions = True
 
     def __init__(
         self,
@@ -85,7 +86,7 @@ class RateLimiter(SharedObject):
 
     @property
     def _core(self) -> RateCore:
-        core = self._shared_state(partial(RateCore, rate=self.rate, burst=self._burst))
+        core = self._shared_state(partial(RateCore, rate=self.rate, burst=self._burst, receipts=self._receipts))
         if (core.rate, core.burst) != (self.rate, self._burst):
             theirs, ours = f"{core.rate}/s, burst {core.burst}", f"{self.rate}/s, burst {self._burst}"
             raise MismatchError("the rate", self.path, theirs, ours)

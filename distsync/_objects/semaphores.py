@@ -14,7 +14,12 @@ from distsync._objects.ownership import Ownable, repr_state
 from distsync._objects.validation import validate_int, validate_layout, validate_timeout
 from distsync._protocols.locks.grant import Grant, TemporaryOwner, of_owner
 from distsync._protocols.semaphores.consumable import SignalCore
-from distsync._protocols.semaphores.foreign_layouts import CuratorSemaphoreCore, KazooSemaphoreCore, PoolSemaphoreCore
+from distsync._protocols.semaphores.foreign_layouts import (
+    CuratorSemaphoreCore,
+    KazooSemaphoreCore,
+    PoolSemaphoreCore,
+    kazoo_wait_queue,
+)
 from distsync._protocols.semaphores.leases import SemaphoreCore
 from distsync._signal_handlers import interruptible_at_entry, is_from_handler
 from distsync.errors import ConfigurationError, DistsyncError, LockLostError, MismatchError, NotHeldError
@@ -163,6 +168,10 @@ class Semaphore(Ownable):
         if (type(core) if isinstance(core, PoolSemaphoreCore) else None) is not POOLS.get(self._layout):
             raise MismatchError("the layout", self.path, "another one", self._layout)
         return core
+
+    @property
+    def _side_paths(self) -> tuple[str, ...]:
+        return (kazoo_wait_queue(self.path),) if self._layout == "kazoo" else ()
 
     def _make_core(self, path: str) -> AnyCore:
         if self._layout in POOLS:

@@ -552,6 +552,23 @@ class SharedLock:
         """
         return self._writer._revoke(grace, revocation.any_contender, include_downgraded=True)
 
+    def destroy(self, timeout: float | None = None) -> None:
+        """Delete the lock for all processes; both sides are lost.
+
+        Args:
+            timeout: Maximum wait in seconds; None waits forever.
+
+        Raises:
+            TypeError: ``timeout`` is not a number.
+            DeadlineError: The lock was not deleted in time. Subclass of TimeoutError.
+            StillUsedError: Other processes keep arriving.
+            AccessDeniedError: An ACL denies the access.
+
+        Note:
+            Costs, losses and interrupts are those of ``Lock.destroy``.
+        """
+        self._writer.destroy(timeout)
+
     def holders(self) -> list[Contender]:
         """Return the current readers or the current writer, in all processes.
 

@@ -11,7 +11,13 @@ in the session that created the receipt.
 A receipt is a container with an ephemeral child: the server deletes it some time after the end of
 the session.
 
+The version of a znode does not identify its data once the servers have been wiped or restored, which
+ends the connection, or once the znode was deleted by ``destroy()`` and created again. So a write that
+requires a remembered version also requires its `Basis`.
+
 Znodes:
+``<namespace>/receipts``                 version: the number of ``destroy()`` of objects whose versions
+                                         are remembered
 ``<namespace>/receipts/r_<guid>``        container, data = GUID of the last transaction
 ``<namespace>/receipts/r_<guid>/alive``  ephemeral
 """
@@ -45,7 +51,7 @@ from distsync._protocols.steps import (
     Sync,
 )
 from distsync._signal_handlers import is_interrupt
-from distsync.errors import DeadlineError, NoNodeError, NotEmptyError, OutcomeUnknownError, ZnodeError
+from distsync.errors import BadVersionError, DeadlineError, NoNodeError, NotEmptyError, OutcomeUnknownError, ZnodeError
 
 
 class Receipt(NamedTuple):
@@ -53,6 +59,18 @@ class Receipt(NamedTuple):
 
     path: str
     session_id: int
+
+
+class Basis(NamedTuple):
+    """What a remembered version depends on.
+
+    Attributes:
+        session: The connection over which it was read.
+        destroyed: The version of the receipts' parent before it was read.
+    """
+
+    session: SessionInfo
+    destroyed: int
 
 
 class CommitOutcome(NamedTuple):
@@ -94,6 +112,40 @@ class Receipts:
         self.free: list[Receipt] = []
         #: Receipts of commit_ahead, with the versions of their znodes.
         self.chains: list[tuple[Receipt, int]] = []
+        self._basis: Basis | None = None
+
+    async def basis(self) -> Basis:
+        """Return the basis of what is read from now on, as far as known: `commit` checks it."""
+        while (basis := self._basis) is None or basis.session != await Connected():
+            session = await Connected()
+            stat = await read(Exists(self.directory))
+            if stat is None:
+                await ensure(self.directory)
+            else:
+                self._basis = Basis(session, stat.version)
+        return basis
+
+    def known_basis(self, session: SessionInfo) -> Basis | None:
+        """Return the basis of what is read from now on over this connection; None if it is not known."""
+        return self._basis if self._basis is not None and self._basis.session == session else None
+
+    async def is_destroyed_since(self, basis: Basis) -> bool:
+        """Return whether an object was destroyed after ``basis`` was read, over the same connection."""
+        stat = await read(Exists(self.directory))
+        self.forget_basis(basis)
+        return stat is not None and stat.version != basis.destroyed and basis.session == await Connected()
+
+    def checks(self, basis: Basis | None) -> tuple[Check, ...]:
+        """Return what a transaction that depends on ``basis`` requires, as its last operations."""
+        return () if basis is None else (Check(self.directory, basis.destroyed),)
+
+    def forget_basis(self, basis: Basis) -> None:
+        """Read the basis again before its next use, because a transaction found another one."""
+        self._basis = None if self._basis == basis else self._basis
+
+    def destruction(self) -> SetData:
+        """Return what the transaction that deletes an object with remembered versions also does."""
+        return SetData(self.directory)
 
     async def commit(
         self,
@@ -101,7 +153,7 @@ class Receipts:
         reads: tuple[Request[Any], ...] = (),
         on_unknown_outcome: Callable[[bool | None], Protocol[None]] | None = None,
         still_needed: StillNeeded = always,
-        session: SessionInfo | None = None,
+        basis: Basis | None = None,
     ) -> CommitOutcome:
         """Execute all of ``operations``, or none.
 
@@ -112,15 +164,15 @@ class Receipts:
                 ended by the deadline, as soon as the receipt was read. Its argument is whether the
                 transaction was executed; None if that is unknown because the receipt was deleted.
             still_needed: Asked each time before the transaction is sent.
-            session: The connection over which the versions in ``operations`` were read; None repeats
-                the transaction over any connection.
+            basis: What the versions in ``operations`` depend on; None repeats the transaction over
+                any connection.
 
         Returns:
             The results, and the replies to ``reads``.
 
         Raises:
             ZnodeError: An operation failed, so that none was executed.
-            Abandoned: The transaction is no longer needed, or ``session`` was lost, and it was not
+            Abandoned: The transaction is no longer needed, or ``basis`` has changed, and it was not
                 executed.
             DeadlineError: The transaction was not executed.
             OutcomeUnknownError: The deadline passed before the reply, or the receipt was deleted.
@@ -128,6 +180,7 @@ class Receipts:
         receipt: Receipt | None = None
         refusal: BaseException | None = None
         in_flight = in_doubt = False
+        session = None if basis is None else basis.session
         try:
             nonce = (await Guid()).encode()
             receipt = await self._receipt(session)
@@ -135,7 +188,8 @@ class Receipts:
                 if not still_needed():
                     self.free.append(receipt)
                     raise Abandoned
-                multi = Multi((*operations, SetData(receipt.path, nonce), *_in_session(receipt, operations)))
+                checks = (*_in_session(receipt, operations), *self.checks(basis))
+                multi = Multi((*operations, SetData(receipt.path, nonce), *checks))
                 in_flight = in_doubt = True
                 reply, *rest = await Pipeline(multi, *reads)
                 in_flight = False
@@ -159,6 +213,10 @@ class Receipts:
                         raise Abandoned
                     if present.session_id != receipt.session_id:
                         receipt = await self._receipt(session)
+                elif basis and isinstance(reply, BadVersionError) and getattr(reply, "index", -1) >= len(operations):
+                    self.forget_basis(basis)
+                    self.free.append(receipt)
+                    raise Abandoned
                 elif isinstance(reply, NoNodeError) and getattr(reply, "index", -1) >= len(operations):
                     receipt = await self._receipt(session)
                 elif isinstance(reply, DeadlineError):

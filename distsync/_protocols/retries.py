@@ -12,10 +12,24 @@ What to do when a connection breaks (``DisconnectedError``) before the reply arr
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
-from distsync._protocols.steps import Background, Children, Connected, Create, Delete, Pipeline, Request, Sync
+from distsync._protocols.steps import (
+    Background,
+    Check,
+    Children,
+    Connected,
+    Create,
+    Delete,
+    Listing,
+    Multi,
+    Pipeline,
+    Request,
+    SetData,
+    Sync,
+)
 from distsync._signal_handlers import is_interrupt, raise_if_from_handler
 from distsync.errors import (
     DeadlineError,
@@ -232,32 +246,91 @@ def call_user_function(
         return None, error
 
 
-#: Maximum number of attempts, as other clients may add children in the meantime.
-DELETE_ROUNDS = 3
+#: Number of znodes that are deleted by one transaction, or listed in one round trip.
+BATCH = 100
+
+#: Number of transactions that are sent together.
+TRANSACTIONS = 10
+
+#: Number of times that a tree is listed, as other clients may add znodes in the meantime.
+DELETE_ROUNDS = 30
 
 
 async def remove_tree(path: str) -> None:
-    """Delete ``path`` and all below it, unless other clients keep adding children.
+    """Delete ``path`` and all below it, for an object that no other process uses any more.
 
     Raise no error of the server, such as a denied access.
     """
-    for rounds_left in range(DELETE_ROUNDS, -1, -1):  # the last round deletes what the one before emptied
-        try:
-            await read(Delete(path))
-            return
-        except NoNodeError:
-            return
-        except NotEmptyError:
-            if rounds_left:
-                await _remove_children(path)
-        except DistsyncError:
-            return
-
-
-async def _remove_children(path: str) -> None:
     try:
-        listing = await read(Children(path))
+        await read(Delete(path))
+    except NotEmptyError:
+        with suppress(DistsyncError):
+            await delete_tree(path)
     except DistsyncError:
         return
-    for name in listing.names:
-        await remove_tree(f"{path}/{name}")
+
+
+async def delete_tree(path: str, *with_root: SetData | Create | Delete, guard: Check | None = None) -> None:
+    """Delete ``path`` and all below it, while other clients may use it.
+
+    The last transaction deletes the root and the znodes next to it, so that no client finds a part
+    of them. A tree that another client creates afterwards is not deleted, even if the reply was
+    lost.
+
+    Args:
+        path: The root.
+        *with_root: Operations with which the transaction that deletes the root begins.
+        guard: What each transaction requires; None for nothing.
+
+    Raises:
+        NoNodeError: The guard was refused.
+        NotEmptyError: Other clients keep adding znodes.
+    """
+    guards = () if guard is None else (guard,)
+    czxid: int | None = None
+    may_guess = True
+    for _ in range(DELETE_ROUNDS):
+        _, root = await read_all(Sync(path), Children(path))
+        if not isinstance(root, Listing) or czxid not in (None, root.stat.czxid):
+            return
+        czxid = root.stat.czxid
+        paths = await _list_tree(path, root, may_guess)
+        transactions = [
+            Multi((*guards, *(() if start else with_root), *map(Delete, reversed(paths[start : start + BATCH]))))
+            for start in reversed(range(0, len(paths), BATCH))
+        ]
+        failed: list[Any] = []
+        while transactions and not failed:
+            replies = await Pipeline(*transactions[:TRANSACTIONS])
+            del transactions[:TRANSACTIONS]
+            failed = [reply for reply in replies if isinstance(reply, BaseException)]
+        if not failed:
+            return
+        for error in failed:
+            is_refused = guards and isinstance(error, NoNodeError) and getattr(error, "index", 0) == 0
+            if is_refused or not isinstance(error, (NoNodeError, NotEmptyError, *INTERRUPTED)):
+                raise error
+            may_guess = may_guess and not isinstance(error, NotEmptyError)
+        await Connected()
+    raise NotEmptyError(path)
+
+
+async def _list_tree(path: str, root: Listing, may_guess: bool) -> list[str]:
+    """Return the paths of a znode and of all below it, parents first.
+
+    With ``may_guess``, many siblings are taken for znodes without children, as the items of a queue
+    are.
+    """
+    found, level, leaves = [path], [f"{path}/{name}" for name in root.names], list[str]()
+    while level or leaves:
+        parents, level = level, []
+        found += leaves
+        leaves = []
+        for start in range(0, len(parents), BATCH):
+            some = parents[start : start + BATCH]
+            for parent, listing in zip(some, await read_all(*map(Children, some)), strict=True):
+                if isinstance(listing, Listing):
+                    found.append(parent)
+                    kind = leaves if may_guess and len(listing.names) >= BATCH else level
+                    kind += [f"{parent}/{name}" for name in listing.names]
+    return found

@@ -31,6 +31,7 @@ class Cell(SharedObject):
     """
 
     _kind = "shared"
+    _has_versions = True
     _needs_name = False  # passed to children
 
     def __init__(self, initial: bytes | None, name: str | None, client: Client | None, path: str | None) -> None:

@@ -155,6 +155,24 @@ class View:
         """Return a ctypes object with a copy of this part."""
         return self._part(self._cell.copied())
 
+    def destroy(self, timeout: float | None = None) -> None:
+        """Delete the object for all processes; the next access creates it with its initial value.
+
+        Args:
+            timeout: Maximum wait in seconds; None waits forever.
+
+        Raises:
+            ValueError: This is a part of an object.
+            DeadlineError: The object was not deleted in time. Subclass of TimeoutError.
+            AccessDeniedError: An ACL denies the access.
+
+        Note:
+            Costs, losses and interrupts are those of ``Lock.destroy``.
+        """
+        if self._steps:
+            raise ValueError(f"{self!r} is a part of an object: destroy the whole object")
+        self._cell.destroy(timeout)
+
     def __reduce__(self) -> tuple[Any, ...]:
         if self._steps:
             return ctypes_part, (self._cell, self._steps)

@@ -91,6 +91,7 @@ class SyncManager(SharedObject):
     """
 
     _kind = "manager"
+    _has_versions = True
 
     def __init__(
         self,
@@ -161,20 +162,19 @@ class SyncManager(SharedObject):
         In a forked child, it deletes nothing, because its parent uses the objects.
 
         Note:
-            Costs 1 request for each znode without children, and at least 3 for each other znode.
-            Costs no request if the manager has a name.
+            Costs at most 1 request more than `destroy`, and none if the manager has a name.
         """
         if self._state == "started" and not self._shared and self._creator_pid == os.getpid():
-            self.clear()
+            self._run(remove_tree(self.path))
         self._state = "shutdown"
 
     def clear(self) -> None:
         """Delete all objects of the manager, with and without a name.
 
         Note:
-            Costs 1 request for each znode without children, and at least 3 for each other znode.
+            Costs as many requests as `destroy`, which does the same.
         """
-        self._run(remove_tree(self.path))
+        self.destroy()
 
     def join(self, timeout: float | None = None) -> None:
         """Return at once, because there is no server process to wait for.

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from distsync._client.lifecycle import importing
 from distsync._objects.base import SharedObject
 from distsync._objects.validation import validate_int
+from distsync.errors import StillUsedError
 
 if TYPE_CHECKING:
     from distsync._client.client import Client
@@ -226,6 +227,37 @@ class Pool(_stdlib.Pool, SharedObject):
         """
         self._state = _stdlib.TERMINATE
         self._terminate()
+
+    def destroy(self, timeout: float | None = None) -> None:
+        """Delete the pool, with all tasks and results, for all processes.
+
+        Call `close` and `join` first, here and in the other processes that call the pool. Stop
+        workers elsewhere, too, because they would create it again.
+
+        Args:
+            timeout: Maximum wait in seconds; None waits forever.
+
+        Raises:
+            ValueError: The pool is still running.
+            StillUsedError: The pool was not joined, or another process calls it.
+            TypeError: ``timeout`` is not a number.
+            DeadlineError: The pool was not deleted in time. Subclass of TimeoutError.
+            AccessDeniedError: An ACL denies the access.
+
+        Note:
+            Costs 1 request to list the callers, and as many more as ``Queue.destroy``.
+        """
+        if self._state == _stdlib.RUN:
+            raise ValueError("Pool is still running: call close() and join() before destroy()")
+        super().destroy(timeout)
+
+    async def _destruction(self) -> None:
+        with importing():
+            from distsync._protocols.pool.callers import read_callers
+
+        if await read_callers(self._shared_state(self._make_core)):
+            raise StillUsedError(self.path)
+        await super()._destruction()
 
     def join(self) -> None:
         """Wait until the local workers have exited and this caller's znodes are deleted.

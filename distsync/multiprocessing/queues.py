@@ -21,12 +21,13 @@ from functools import partial
 from queue import Empty, Full
 from typing import TYPE_CHECKING, Any
 
+from distsync._client.deadlines import deadline_in, remaining
 from distsync._client.lifecycle import fork_depth
 from distsync._objects.queues import Item, _QueueBase
-from distsync._objects.validation import validate_maxsize
+from distsync._objects.validation import validate_maxsize, validate_timeout
 from distsync._protocols.queues.bulk import Progress, feed
 from distsync._protocols.queues.fifo import QueueCore
-from distsync.errors import ClientClosedError, PayloadPickleError
+from distsync.errors import ClientClosedError, DeadlineError, PayloadPickleError
 from distsync.multiprocessing._feeder_thread import Feeder
 from distsync.multiprocessing._stdlib_names import stdlib_getattr
 
@@ -131,6 +132,29 @@ class Queue(_Base[Item]):
             if found is made:
                 weakref.finalize(self, made.close).atexit = False
         return found
+
+    def destroy(self, timeout: float | None = None) -> None:
+        """Delete the queue and its items for all processes; the next use creates it afresh.
+
+        Items that this process has put with this object are sent before, and are deleted too.
+
+        Args:
+            timeout: Maximum wait in seconds; None waits forever.
+
+        Raises:
+            TypeError: ``timeout`` is not a number.
+            DeadlineError: The queue was not deleted in time. Subclass of TimeoutError.
+            StillUsedError: Other processes keep putting or getting.
+            AccessDeniedError: An ACL denies the access.
+
+        Note:
+            Costs, losses and interrupts are those of ``distsync.queue.Queue.destroy``.
+        """
+        seconds = validate_timeout(timeout)
+        deadline = deadline_in(seconds)
+        if not self._feeder.flush(seconds):
+            raise DeadlineError(f"sending the items of {self.path}")
+        super().destroy(remaining(deadline))
 
     def _check_open(self) -> Feeder:
         feeder = self._feeder

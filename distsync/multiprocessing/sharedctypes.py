@@ -296,6 +296,23 @@ class SynchronizedBase(LockDelegate):
             self._made_lock.__dict__["_of"] = cell  # the cell must live as long as its lock
         return self._made_lock
 
+    def destroy(self, timeout: float | None = None) -> None:
+        """Delete the object for all processes, with its own lock; a given lock stays.
+
+        The next access creates it with its initial value.
+
+        Args:
+            timeout: Maximum wait in seconds; None waits forever.
+
+        Raises:
+            DeadlineError: The object was not deleted in time. Subclass of TimeoutError.
+            AccessDeniedError: An ACL denies the access.
+
+        Note:
+            Costs, losses and interrupts are those of ``Lock.destroy``.
+        """
+        self._raw.destroy(timeout)
+
     def _underlying_lock(self) -> Any:
         return self.get_lock()
 

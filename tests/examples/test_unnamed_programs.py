@@ -7,6 +7,7 @@ import subprocess
 import textwrap
 from pathlib import Path
 
+import pytest
 from helpers.subprocesses import LIMIT, Shells
 
 RUN = ("-m", "distsync", "run")
@@ -93,13 +94,18 @@ def test_in_site_mode_objects_of_functions_and_instances_are_shared_with_another
     assert (items, is_set) == (["from the first"] * 2, True)
 
 
-def test_by_default_a_lock_of_an_instance_warns_with_its_line_and_is_not_shared(shells: Shells, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("options", "module"), [(RUN, "threading"), ((*RUN, "--report"), "threading"), ((), "distsync.threading")]
+)
+def test_by_default_a_lock_of_an_instance_warns_with_its_line_and_is_not_shared(
+    shells: Shells, tmp_path: Path, options: tuple[str, ...], module: str
+) -> None:
     shells.environment.update(DISTSYNC_UNNAMED="", PYTHONWARNINGS="default::UserWarning")
     script = tmp_path / "app.py"
     script.write_text(
-        textwrap.dedent("""\
+        textwrap.dedent(f"""\
         import sys
-        from threading import Lock
+        from {module} import Lock
 
         class App:
             def __init__(self):
@@ -111,7 +117,7 @@ def test_by_default_a_lock_of_an_instance_warns_with_its_line_and_is_not_shared(
         sys.stdin.read()
     """)
     )
-    processes = [shells.start(*RUN, script) for _ in range(2)]
+    processes = [shells.start(*options, script) for _ in range(2)]
     for process in processes:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n", process.communicate()
@@ -119,3 +125,5 @@ def test_by_default_a_lock_of_an_instance_warns_with_its_line_and_is_not_shared(
         _, errors = ended(process)
         assert errors.count("PrivateObjectWarning") == 1
         assert errors.startswith(f"{script}:6: PrivateObjectWarning: distsync.threading.Lock created at {script}:6 is")
+        report = f"run: created: {script}:6: 2 distsync.threading.Lock without a name, private to this process\n"
+        assert (report in errors) == ("--report" in options)

@@ -229,7 +229,7 @@ def test_wait_for_change_returns_after_a_change_that_was_undone(value: Value[lis
 
 
 def test_value_costs(value: Value[list[int]], client: Client, make_client: MakeClient) -> None:
-    value.set([1])
+    value.update(lambda old: [1])
     for operation, requests in (
         (lambda: value.get(), 1),
         (lambda: value.set([2]), 1),

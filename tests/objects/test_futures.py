@@ -81,6 +81,17 @@ def test_calls_of_another_process_run_on_the_workers_of_the_executor(client: Any
         assert peer.do(remote_pool.pids_of, "e", 6) <= workers
 
 
+def test_executors_without_names_that_are_bound_to_one_variable_call_each_its_own_initializer(client: Any) -> None:
+    program = "for label in (1, 2):\n    executor = Executor(1, None, begin, (label,))\n    others.append(executor)\n"
+    others: list[Executor] = []
+    names = {"__name__": "program", "Executor": Executor, "others": others, "begin": remote_pool.set_label}
+    exec(program, names)
+    results = [executor.map(remote_pool.labels, range(20)) for executor in others]
+    assert [list(each) for each in results] == [[[1]] * 20, [[2]] * 20]
+    for executor in others:
+        executor.shutdown()
+
+
 def test_executors_without_names_that_are_bound_to_one_variable_share_no_workers(client: Any) -> None:
     program = "executor = Executor(1)\nothers.append(executor)\nexecutor = Executor(1)\nothers.append(executor)\n"
     others: list[Executor] = []

@@ -122,6 +122,18 @@ def test_programs_that_live_at_the_same_time_share_the_objects(start: Callable[.
     assert third("[stop.is_set(), jobs.get(), total.get()]") == [True, 1, 3]
 
 
+def test_objects_that_another_program_destroyed_are_fresh(start: Callable[..., Program]) -> None:
+    first, second, third = start(), start(), start()
+    for change in CHANGES:
+        first(change)
+    for each in ("stop", "jobs", "total", "Worker.slots", "table"):
+        second(f"{each}.destroy()")
+    assert third(STATE) == FRESH
+    third("table.reader.release()")
+    third("Worker.slots.release()")
+    assert first("total.add(1)") == 1
+
+
 def test_programs_started_at_once_share_fresh_objects(start: Callable[..., Program]) -> None:
     first = start()
     for change in CHANGES:

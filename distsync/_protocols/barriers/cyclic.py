@@ -443,7 +443,7 @@ class BarrierCore:
         with suppress(SessionLostError):  # the barrier was deleted
             while view is None:
                 view = self._view(entry, await read_all(Children(self.path), GetData(self.path)))
-        if view is None:
+        if view is None or 0 < entry.token < view.record.czxid:  # it was deleted, and created afresh
             return
         if not view.present:
             passed = view.record.index_of(entry.name) is not None
@@ -500,7 +500,7 @@ class BarrierCore:
                 if now.broken and record is None and not sync:
                     sync = (Sync(self.path),)  # the server may lag, and miss a reset
                     continue
-                if now.broken or (record is not None and now.generation != record.generation):
+                if now.broken or (record is not None and not now.is_same(record)):
                     return
                 await self.receipts.commit(SetData(self.path, replace(now, broken=True).data(), now.version))
                 return

@@ -33,6 +33,7 @@ from distsync._protocols.retries import (
     DeferredWork,
     cancel_pending_create,
     delete_guaranteed,
+    delete_tree,
     ensure,
     read,
     read_all,
@@ -221,6 +222,23 @@ def _fields(path: str, data: bytes) -> tuple[int | None, tuple[str, ...]]:
 
 #: After these errors, read the state again: it has changed, or the connection was lost.
 CHANGED = (BadVersionError, NoNodeError, NodeExistsError, *INTERRUPTED)
+
+
+async def delete_double_barrier(path: str) -> None:
+    """Delete all znodes of a double barrier, and wake the members that wait to enter.
+
+    They watch ``ready`` only, so it is created if it does not exist.
+    """
+    ready = f"{path}/{READY}"
+    while True:
+        try:
+            await delete_tree(path, Create(ready), Delete(ready))
+            return
+        except NodeExistsError:
+            pass
+        if await read(Exists(ready)) is not None:
+            await delete_tree(path)
+            return
 
 
 class DoubleBarrierCore:

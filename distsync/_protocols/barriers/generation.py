@@ -52,6 +52,7 @@ class BarrierGeneration:
         left: Names that were cancelled, in this generation or behind it.
         left_all: Whether ``left`` is known to be complete.
         version: Version of the znode.
+        czxid: Which znode it is, if another one was deleted; 0 if unknown.
     """
 
     parties: int
@@ -62,9 +63,10 @@ class BarrierGeneration:
     left: tuple[str, ...] = ()
     left_all: bool = True
     version: int = 0
+    czxid: int = 0
 
     def data(self) -> bytes:
-        fields = {name: value for name, value in asdict(self).items() if name != "version"}
+        fields = {name: value for name, value in asdict(self).items() if name not in ("version", "czxid")}
         return json.dumps(fields).encode()
 
     @property
@@ -88,6 +90,10 @@ class BarrierGeneration:
     def left_after(self, number: int) -> int:
         """Return how many contenders with a higher sequence number were cancelled."""
         return sum(sequence_distance(each.number, number) > 0 for each in in_order(self.left))
+
+    def is_same(self, other: BarrierGeneration) -> bool:
+        """Return whether both are the same generation of the same znode."""
+        return self.generation == other.generation and (self.czxid == other.czxid or 0 in (self.czxid, other.czxid))
 
     def index_of(self, name: str) -> int | None:
         """Return the index with which a contender passed, or None if that is not recorded."""
@@ -120,7 +126,8 @@ def generation_in(path: str, node: Node) -> BarrierGeneration:
         passed = tuple(tuple(map(str, names)) for names in fields["passed"])
         left = tuple(map(str, fields.get("left", ())))  # older versions do not write it, nor the next one
         left_all = bool(fields.get("left_all", False))
-        return BarrierGeneration(parties, generation, broken, after, passed, left, left_all, node.stat.version)
+        stat = node.stat
+        return BarrierGeneration(parties, generation, broken, after, passed, left, left_all, stat.version, stat.czxid)
     except DECODE_ERRORS as error:
         raise_if_from_handler(error)
         raise CorruptNodeError(path, node.data) from None

@@ -252,6 +252,11 @@ class PoolSemaphoreCore:
             raise
 
 
+def kazoo_wait_queue(path: str) -> str:
+    """Return the path of the queue of waiters of kazoo's semaphore at ``path``."""
+    return f"{path}-__lock__"
+
+
 class KazooSemaphoreCore(PoolSemaphoreCore):
     """Layout of kazoo: the semaphore's znode is the pool, and its data the number of permits."""
 
@@ -263,7 +268,7 @@ class KazooSemaphoreCore(PoolSemaphoreCore):
 
     @property
     def wait_queue_path(self) -> str:
-        return f"{self.path}-__lock__"
+        return kazoo_wait_queue(self.path)
 
     def _name(self, guid: str, turn: wait_queue.QueueEntry) -> str:
         return guid.replace("-", "")

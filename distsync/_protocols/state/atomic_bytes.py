@@ -2,7 +2,7 @@
 
 Source: ZooKeeper's conditional setData.
 
-What a process remembers of its last write over a connection is a guess: the version decides. A function that makes no
+What a process remembers of its last write is a guess: the version decides. A function that makes no
 change, or raises, is called again with the data as the leader of the ensemble has them.
 
 Znodes:
@@ -14,10 +14,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from distsync._protocols.receipts import Receipts
+from distsync._protocols.receipts import Basis, Receipts
 from distsync._protocols.retries import call_user_function, ensure, read_all
 from distsync._protocols.state.versioned_value import Remembered, ValueCore
-from distsync._protocols.steps import Call, Connected, GetData, Node, SessionInfo, Sync, Watch
+from distsync._protocols.steps import Call, Connected, GetData, Node, Sync, Watch
 
 Change = Callable[[bytes], "bytes | None"]
 """A function from the current data to the new data; None for no change. It may be called several
@@ -50,10 +50,11 @@ class CellCore:
     async def read(self, watch: Watch | None = None) -> Node:
         """Return the current data. Raises NoNodeError if there is neither a cell nor an initial value."""
         while True:
-            session = await Connected()
+            basis = self.value.receipts.known_basis(await Connected())
             _, node = await read_all(Sync(self.path), GetData(self.path, watch))
             if isinstance(node, Node):
-                self.known.set(node, session)
+                if basis is not None:
+                    self.known.set(node, basis)
                 self.size = len(node.data)
                 return node
             await self._make_or_raise(node)
@@ -78,8 +79,8 @@ class CellCore:
         """Replace the data with the result of ``change``. Raises its exceptions, and
         OutcomeUnknownError.
         """
-        session = await Connected()
-        node = self.known.get(session)
+        basis = await self.value.receipts.basis()
+        node = self.known.get(basis)
         while True:
             fresh = node is None
             if node is None:
@@ -90,20 +91,20 @@ class CellCore:
                     raise error
             finally:
                 del error  # its traceback refers to this frame
-            if data is not None and await self._replace(node, data, session):
+            if data is not None and await self._replace(node, data, basis):
                 return
             if data is None and fresh:
                 return
-            node, session = None, await Connected()
+            node, basis = None, await self.value.receipts.basis()
 
-    async def _replace(self, node: Node, data: bytes, session: SessionInfo) -> bool:
+    async def _replace(self, node: Node, data: bytes, basis: Basis) -> bool:
         """Set the data if they are still those of ``node``. Return whether they were."""
         self.known = Remembered()
         self.writes += 1
         try:
-            version = await self.value.replace(node.stat.version, data, session)
+            version = await self.value.replace(node.stat.version, data, basis)
         finally:
             self.writes += 1
         if version is not None:
-            self.known.set(Node(data, node.stat._replace(version=version)), session)
+            self.known.set(Node(data, node.stat._replace(version=version)), basis)
         return version is not None

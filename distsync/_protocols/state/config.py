@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from distsync._protocols.receipts import Abandoned, Operation, Receipts
 from distsync._protocols.retries import call_user_function, ensure, parent_of, read
 from distsync._protocols.state.watch_cache import WatchCache
-from distsync._protocols.steps import Call, Connected, Create, Exists, GetData, SetData, Watch
+from distsync._protocols.steps import Call, Create, Exists, GetData, SetData, Watch
 from distsync.errors import BadVersionError, NodeExistsError, NoNodeError
 
 #: Version of a znode that does not exist.
@@ -82,7 +82,7 @@ class ConfigCore:
         """
         sync = False
         while True:
-            session = await Connected()
+            basis = await self.receipts.basis()
             current = await self.view.get(sync)
             values, error = await Call(partial(call_user_function, change, dict(current.values)))
             if values is None:
@@ -96,7 +96,7 @@ class ConfigCore:
                     del error  # its traceback refers to this frame
                 return False
             try:
-                await self.receipts.commit(self._write(values, current.version), session=session)
+                await self.receipts.commit(self._write(values, current.version), basis=basis)
                 return True
             except (BadVersionError, NodeExistsError, Abandoned):
                 continue

@@ -2,8 +2,8 @@
 
 Source: ZooKeeper's conditional setData; recipes.txt, "Important Note About Error Handling".
 
-The threads of one process change the number one at a time. What the process remembers of it over
-a connection is a guess: the version decides.
+The threads of one process change the number one at a time. What the process remembers of it
+is a guess: the version decides.
 
 Znodes:
   ``<path>``  data: the number in decimal digits, as in kazoo's Counter
@@ -14,9 +14,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from distsync._protocols.queues.blocking_get import LocalTurnQueue
-from distsync._protocols.receipts import Receipts
+from distsync._protocols.receipts import Basis, Receipts
 from distsync._protocols.state.versioned_value import Remembered, ValueCore
-from distsync._protocols.steps import Connected, Node, SessionInfo, Signal
+from distsync._protocols.steps import Node, Signal
 from distsync._signal_handlers import raise_if_from_handler
 from distsync.errors import CorruptNodeError
 
@@ -33,6 +33,7 @@ class CounterCore:
 
     def __init__(self, path: str, initial: int, receipts: Receipts) -> None:
         self.path = path
+        self.receipts = receipts
         self.value = ValueCore(path, b"%d" % initial, receipts)
         self.turns = LocalTurnQueue()
         self.known: Remembered[Known] = Remembered()
@@ -61,9 +62,9 @@ class CounterCore:
         try:
             await self.turns.wait(turn)
             while True:
-                session = await Connected()
-                known = self.known.get(session) or self.known_from(await self.value.read())
-                if await self._replace(known, known.number + amount, session):
+                basis = await self.receipts.basis()
+                known = self.known.get(basis) or self.known_from(await self.value.read())
+                if await self._replace(known, known.number + amount, basis):
                     return known.number + amount
         finally:
             self.turns.pass_on(turn)
@@ -74,14 +75,14 @@ class CounterCore:
         try:
             await self.turns.wait(turn)
             while True:
-                session = await Connected()
-                known = self.known.get(session)
+                basis = await self.receipts.basis()
+                known = self.known.get(basis)
                 if known is None or known.number != expected:
                     known = self.known_from(await self.value.read_synced())
-                    self.known.set(known, session)
+                    self.known.set(known, basis)
                 if known.number != expected:
                     return False
-                if await self._replace(known, number, session):
+                if await self._replace(known, number, basis):
                     return True
         finally:
             self.turns.pass_on(turn)
@@ -91,18 +92,18 @@ class CounterCore:
         turn = Signal()
         try:
             await self.turns.wait(turn)
-            session = await Connected()
-            self.known.set(None, session)
+            basis = await self.receipts.basis()
+            self.known.set(None, basis)
             version = await self.value.set(encoded(number))
-            self.known.set(None if version is None else Known(number, version), session)
+            self.known.set(None if version is None else Known(number, version), basis)
         finally:
             self.turns.pass_on(turn)
 
-    async def _replace(self, known: Known, number: int, session: SessionInfo) -> bool:
-        self.known.set(None, session)
-        version = await self.value.replace(known.version, encoded(number), session)
+    async def _replace(self, known: Known, number: int, basis: Basis) -> bool:
+        self.known.set(None, basis)
+        version = await self.value.replace(known.version, encoded(number), basis)
         if version is not None:
-            self.known.set(Known(number, version), session)
+            self.known.set(Known(number, version), basis)
         return version is not None
 
 

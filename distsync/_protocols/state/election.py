@@ -191,8 +191,7 @@ class ElectionCore(LockCore):
                 return True
             except NoNodeError as error:
                 if getattr(error, "index", 0) == 0:
-                    if not in_doubt or await self._is_named(entry):
-                        await Background(self._cleanup())
+                    await self._delete_leader_znode(entry)
                     return in_doubt
                 named = False
             except DisconnectedError:
@@ -209,7 +208,7 @@ class ElectionCore(LockCore):
         candidate that the servers had not yet removed.
         """
         if await self._is_named(entry):
-            await self._cleanup()
+            await Background(self._cleanup())
 
     async def _is_named(self, entry: wait_queue.QueueEntry) -> bool:
         """Return whether LEADER still names this candidate."""

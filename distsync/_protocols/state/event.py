@@ -35,6 +35,11 @@ class EventCore:
         self.pending_changes: list[bool] = []
         self.changes_done: Signal | None = None
 
+    @property
+    def idle(self) -> bool:
+        """Whether there is no listener, and no change in the background."""
+        return self.flag.idle and self.changes_done is None
+
     async def _read_state(self, watch: Watch) -> bool:
         while True:
             try:

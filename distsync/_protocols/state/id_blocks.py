@@ -8,6 +8,10 @@ and another process may have taken the same block: the remaining ids are only us
 taken since. Because a version is a 32-bit number, there are eras: the next one begins
 before one is used up.
 
+A generator that was destroyed begins again. Another process notices it when it takes a block: the
+znode has another czxid, or none, and the basis (receipts.py) has changed, though the connection was
+not lost, so that the servers were neither wiped nor restored.
+
 Znodes:
   ``<path>``        data: ``{"block": n, "start": first id}``
   ``<path>/<era>``  version: the number of blocks taken
@@ -18,6 +22,7 @@ from __future__ import annotations
 import json
 
 from distsync._protocols.queues.blocking_get import LocalTurnQueue
+from distsync._protocols.receipts import Basis, Receipts
 from distsync._protocols.retries import DECODE_ERRORS, INTERRUPTED, ensure, read_all
 from distsync._protocols.steps import Children, Connected, GetData, Listing, Node, SessionInfo, SetData, Signal
 from distsync._signal_handlers import raise_if_from_handler
@@ -33,8 +38,9 @@ LAST = ERA_SIZE - 2**20
 class IdsCore:
     """In-process state of a generator, shared by all its threads."""
 
-    def __init__(self, path: str, block: int, start: int) -> None:
+    def __init__(self, path: str, block: int, start: int, receipts: Receipts) -> None:
         self.path = path
+        self.receipts = receipts
         self.block = block
         self.start = start
         self.era: int | None = None
@@ -44,12 +50,21 @@ class IdsCore:
         self.connection: SessionInfo | None = None
         self.written = (0, 0)
         self.last_block = -1
+        #: The basis over which the last block was taken.
+        self.basis: Basis | None = None
+        #: The czxid of the era's znode; 0 if unknown.
+        self.czxid = 0
         self.turns = LocalTurnQueue()
 
     @property
     def idle(self) -> bool:
         """Whether there are no ids left over, and no caller is waiting."""
         return self.next == self.end and not self.turns.is_held
+
+    def begin_again(self) -> None:
+        """Skip the ids that are left: the generator was destroyed."""
+        self.era, self.used, self.last_block, self.czxid = None, False, -1, 0
+        self.next = self.end
 
     async def take(self, count: int = 1) -> list[int]:
         """Return ``count`` ids that are unique among all processes."""
@@ -90,6 +105,7 @@ class IdsCore:
     async def _take_block(self) -> int:
         """Take a block and return its number."""
         while True:
+            basis = await self.receipts.basis()
             era = await self._present()
             session = await Connected()
             try:
@@ -98,20 +114,32 @@ class IdsCore:
                 await Connected()
                 continue
             except NoNodeError:
-                if self.used:  # other processes would start again, with the same ids
+                if self.used and not await self._is_destroyed(basis):
+                    # other processes would start again, with the same ids
                     raise CorruptNodeError(self.path, "nothing") from None
-                self.era = None
+                self.begin_again()
                 continue
-            self.used, version = True, stat.version
+            if self.czxid not in (0, stat.czxid) and await self._is_destroyed(basis):
+                self.begin_again()  # this block is skipped: another block and start may hold now
+                continue
+            self.used, self.czxid, version = True, stat.czxid, stat.version
             if not 0 < version < LAST:
                 await ensure(self._path(era + 1))
-                self.era = era + 1
+                self.era, self.czxid = era + 1, 0
             if version > 0:
                 number = era * ERA_SIZE + version - 1
                 if number <= self.last_block:  # the servers were restored from a backup, or wiped and used again
                     raise CorruptNodeError(self.path, f"block {number}, though block {self.last_block} was taken")
                 self.last_block, self.connection, self.written = number, session, (stat.mzxid, stat.mtime)
+                self.basis = basis
                 return number
+
+    async def _is_destroyed(self, basis: Basis) -> bool:
+        """Return whether the generator was destroyed since the last block was taken."""
+        before = self.basis
+        if before is None or before.session != basis.session:
+            return False
+        return before != basis or await self.receipts.is_destroyed_since(basis)
 
     def _path(self, era: int) -> str:
         return f"{self.path}/{era:010d}"

@@ -28,7 +28,7 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 from distsync._protocols.queues.blocking_get import LocalTurnQueue
-from distsync._protocols.retries import INTERRUPTED, delete_guaranteed, ensure, read, read_all
+from distsync._protocols.retries import INTERRUPTED, delete_guaranteed, delete_tree, ensure, read, read_all
 from distsync._protocols.steps import (
     Background,
     Check,
@@ -68,9 +68,6 @@ OBJECTS = "objects"
 
 #: Seconds after which to look again whether the process that sweeps still runs.
 SWEEP_CHECK_S = 1.0
-
-#: How many znodes are deleted with one round trip.
-BATCH = 100
 
 
 class GenerationCore:
@@ -203,15 +200,14 @@ class GenerationCore:
 
         Each transaction requires that znode: another process may join as soon as its session has ended.
         """
-        while paths := await _tree(self.objects):
-            some = [Delete(each) for each in reversed(paths[-BATCH:])]
+        while True:
             try:
-                await Multi((Check(self.sweep), *some))
-            except (NoNodeError, NotEmptyError) as error:
-                if getattr(error, "index", 0) == 0:
-                    break
-            except INTERRUPTED:
-                await Connected()
+                await delete_tree(self.objects, guard=Check(self.sweep))
+            except NotEmptyError:  # by requests that members had sent before they were gone
+                continue
+            except NoNodeError:
+                pass
+            break
         await delete_guaranteed(self.sweep)
 
     def _is_gone(self, name: str) -> bool:
@@ -240,20 +236,6 @@ class GenerationCore:
         except BaseException:
             await Background(self._sweep)
             raise
-
-
-async def _tree(path: str) -> list[str]:
-    """Return the paths of a znode, if it exists, and of all below it, parents first."""
-    found: list[str] = []
-    level = [path]
-    while level:
-        some, level = level[:BATCH], level[BATCH:]
-        listings = await read_all(*(Children(each) for each in some))
-        for each, listing in zip(some, listings, strict=True):
-            if isinstance(listing, Listing):
-                found.append(each)
-                level += [f"{each}/{name}" for name in listing.names]
-    return found
 
 
 async def as_member(generation: GenerationCore, protocol: Coroutine[Any, Any, ResultT]) -> ResultT:

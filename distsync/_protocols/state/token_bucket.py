@@ -20,9 +20,10 @@ import json
 from dataclasses import asdict, dataclass, replace
 
 from distsync._protocols.queues.blocking_get import LocalTurnQueue
+from distsync._protocols.receipts import Receipts
 from distsync._protocols.retries import DECODE_ERRORS, INTERRUPTED, ensure, read
 from distsync._protocols.state.versioned_value import Remembered, setting
-from distsync._protocols.steps import Background, Connected, GetData, Guid, Multi, Node, Signal, Stat, Wait, WakeReason
+from distsync._protocols.steps import Background, GetData, Guid, Multi, Node, Signal, Stat, Wait, WakeReason
 from distsync._signal_handlers import raise_if_from_handler
 from distsync.errors import (
     BadVersionError,
@@ -100,8 +101,9 @@ def bucket_in(path: str, node: Node) -> Bucket:
 class RateCore:
     """In-process state of a rate limiter, shared by all its threads."""
 
-    def __init__(self, path: str, rate: float, burst: float) -> None:
+    def __init__(self, path: str, rate: float, burst: float, receipts: Receipts) -> None:
         self.path = path
+        self.receipts = receipts
         self.rate = rate
         self.burst = burst
         self.turns = LocalTurnQueue()
@@ -149,13 +151,17 @@ class RateCore:
     async def _ask(self, tokens: float, debt: float | None) -> Bucket:
         """Make a request for tokens, and return the bucket after it."""
         while True:
-            session = await Connected()
-            known = self.known.get(session) or await self.look()
-            self.known.set(None, session)
+            basis = await self.receipts.basis()
+            known = self.known.get(basis) or await self.look()
+            self.known.set(None, basis)
             asked = known.asked(tokens, debt, await Guid())
+            operations = setting(self.path, asked.data(), known.version)
             try:
-                made = asked.made((await Multi(setting(self.path, asked.data(), known.version)))[-1])
-            except (BadVersionError, NoNodeError):
+                results = await Multi((*operations, *self.receipts.checks(basis)))
+                made = asked.made(results[len(operations) - 1])
+            except (BadVersionError, NoNodeError) as error:
+                if getattr(error, "index", 0) == len(operations):
+                    self.receipts.forget_basis(basis)
                 continue
             except INTERRUPTED:
                 made = await self.look()
@@ -164,7 +170,7 @@ class RateCore:
             except BaseException:
                 await Background(self._take_back(asked))
                 raise
-            self.known.set(made, session)
+            self.known.set(made, basis)
             return made
 
     async def _take_back(self, asked: Bucket) -> None:
@@ -173,10 +179,10 @@ class RateCore:
         Requests of a session are executed in order: the bucket read now shows whether the request
         was executed.
         """
-        session = await Connected()
+        basis = await self.receipts.basis()
         made = await self.look()
         if made.by == asked.by and made.granted:
-            self.known.set(made, session)
+            self.known.set(made, basis)
             await self._give_back(made)
 
     async def look(self) -> Bucket:
@@ -196,10 +202,11 @@ class RateCore:
         """Return unused tokens. If other requests have followed, their times are fixed, and the tokens
         are lost, as they are if the connection was lost.
         """
-        if self.known.get(await Connected()) != reserved:
+        basis = await self.receipts.basis()
+        if self.known.get(basis) != reserved:
             return
         back = reserved.asked(-reserved.want, None, await Guid())
         try:
-            await Multi(setting(self.path, back.data(), reserved.version))
+            await Multi((*setting(self.path, back.data(), reserved.version), *self.receipts.checks(basis)))
         except ZnodeError:
             return

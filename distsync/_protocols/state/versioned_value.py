@@ -3,9 +3,9 @@
 Source: ZooKeeper's conditional setData; recipes.txt, "Important Note About Error Handling".
 
 The version is the znode's own, a 32-bit number that wraps. It does not identify the data once the
-servers have been wiped, or restored from a backup, which may contain the session. A remembered
-version is therefore forgotten with the connection (`Remembered`), and a write that depends on it is
-not repeated over a later one.
+servers have been wiped, or restored from a backup, which may contain the session, or once the znode
+was destroyed. A remembered version is therefore forgotten with its `Basis` (`Remembered`), and a
+write that depends on it requires the same one.
 
 Znodes:
   ``<path>``  data: the value
@@ -15,13 +15,11 @@ from __future__ import annotations
 
 from typing import Generic, TypeVar
 
-from distsync._protocols.receipts import Abandoned, Receipts
+from distsync._protocols.receipts import Abandoned, Basis, Receipts
 from distsync._protocols.retries import ensure, read, read_all
 from distsync._protocols.steps import (
-    Connected,
     GetData,
     Node,
-    SessionInfo,
     SetData,
     Stat,
     Sync,
@@ -41,22 +39,21 @@ T = TypeVar("T")
 
 
 class Remembered(Generic[T]):
-    """What a process has read or written, with its version, over one connection.
+    """What a process has read or written, with its version.
 
-    The connection is that of the start of the call: what was read over a later one is merely read
-    again.
+    Its basis is that of the start of the call: what was read after a later one is merely read again.
     """
 
     def __init__(self) -> None:
         self._value: T | None = None
-        self._session: SessionInfo | None = None
+        self._basis: Basis | None = None
 
-    def get(self, session: SessionInfo) -> T | None:
-        """Return the value, or None if there is none of this connection."""
-        return self._value if self._session == session else None
+    def get(self, basis: Basis) -> T | None:
+        """Return the value, or None if there is none of this basis."""
+        return self._value if self._basis == basis else None
 
-    def set(self, value: T | None, session: SessionInfo) -> None:
-        self._value, self._session = value, session
+    def set(self, value: T | None, basis: Basis) -> None:
+        self._value, self._basis = value, basis
 
 
 def setting(path: str, data: bytes, version: int) -> tuple[SetData, ...]:
@@ -92,10 +89,10 @@ class ValueCore:
                 return node
             await ensure(self.path, self.initial)
 
-    async def read_for_update(self, *, sync: bool) -> tuple[Node, SessionInfo]:
-        """Return the value, and the connection over which it was read, for `replace`."""
-        session = await Connected()
-        return await (self.read_synced() if sync else self.read()), session
+    async def read_for_update(self, *, sync: bool) -> tuple[Node, Basis]:
+        """Return the value, and its basis, for `replace`."""
+        basis = await self.receipts.basis()
+        return await (self.read_synced() if sync else self.read()), basis
 
     async def set(self, data: bytes) -> int | None:
         """Set the value unconditionally.
@@ -114,16 +111,16 @@ class ValueCore:
             stat: Stat = outcome.results[0]
             return stat.version
 
-    async def replace(self, version: int, data: bytes, session: SessionInfo | None = None) -> int | None:
+    async def replace(self, version: int, data: bytes, basis: Basis | None = None) -> int | None:
         """Set the value if it has this version. Return the new version; None if it had another. Raises
         OutcomeUnknownError.
 
-        ``session`` is the connection over which the version was read. None is also returned if it
-        was lost: the version may belong to another value now.
+        ``basis`` is what the version depends on. None is also returned if it has changed: the
+        version may belong to another value now.
         """
         operations = setting(self.path, data, version)
         try:
-            outcome = await self.receipts.commit(*operations, session=session)
+            outcome = await self.receipts.commit(*operations, basis=basis)
         except (BadVersionError, NoNodeError, Abandoned):
             return None
         if outcome.results is not None:

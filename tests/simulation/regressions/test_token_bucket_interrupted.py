@@ -6,7 +6,9 @@ import pytest
 from simulation.engine.call_frames import Run
 from simulation.engine.faults import Exactly, Faults
 from simulation.engine.simulation import Simulation
+from simulation.scenarios.common import ROOT
 
+from distsync._protocols.receipts import Receipts
 from distsync._protocols.state.token_bucket import RateCore
 
 PATH = "/distsync/rate/r"
@@ -24,6 +26,6 @@ def test_tokens_of_an_interrupted_acquire_are_available_to_others(step: int) -> 
 
         with Simulation(seed, faults=Faults(exactly=(Exactly("interrupt", "one", step),))) as world:
             for name in ("one", "other"):
-                world.process(name).spawn(take(RateCore(PATH, 0.001, BURST)))
+                world.process(name).spawn(take(RateCore(PATH, 0.001, BURST, Receipts(f"{ROOT}/receipts"))))
                 world.run()
         assert got.count(True) == 1, (step, seed)

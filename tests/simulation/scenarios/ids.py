@@ -9,7 +9,7 @@ from simulation.engine.invariants import Check
 from simulation.engine.process import SimProcess
 from simulation.engine.simulation import Simulation
 from simulation.engine.transcript import Record
-from simulation.scenarios.common import ROOT, Scenario, finish, processes, spawn, work
+from simulation.scenarios.common import ROOT, Scenario, finish, processes, receipts, spawn, work
 
 from distsync._protocols.state.id_blocks import IdsCore
 
@@ -37,7 +37,7 @@ class Unique(Check):
 
 async def taker(world: Simulation, process: SimProcess, block: int) -> None:
     """Take ids a few times."""
-    core = process.local(PATH, lambda: IdsCore(PATH, block, 1))
+    core = process.local(PATH, lambda: IdsCore(PATH, block, 1, receipts(process)))
     for _ in range(world.rng.randint(1, 6)):
         world.record("taken", ids=await Run(core.take(world.rng.choice((1, 1, 1, 2, 5)))))
         if world.rng.random() < 0.2:

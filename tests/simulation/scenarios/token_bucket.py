@@ -11,7 +11,7 @@ from simulation.engine.invariants import Check
 from simulation.engine.process import SimProcess
 from simulation.engine.simulation import Simulation
 from simulation.engine.transcript import Record
-from simulation.scenarios.common import ROOT, Scenario, processes, spawn, work
+from simulation.scenarios.common import ROOT, Scenario, processes, receipts, spawn, work
 
 from distsync._protocols.state.token_bucket import RateCore
 
@@ -50,7 +50,7 @@ class Rate(Check):
 
 async def user(world: Simulation, process: SimProcess, rate: float, burst: int) -> None:
     """Acquire tokens a few times."""
-    core = process.local(PATH, lambda: RateCore(PATH, rate, float(burst)))
+    core = process.local(PATH, lambda: RateCore(PATH, rate, float(burst), receipts(process)))
     for _ in range(world.rng.randint(1, 5)):
         tokens = world.rng.randint(1, burst)
         seconds = world.rng.choice((None, None, None, 0.0, 0.1, 1.0))
