@@ -3,9 +3,9 @@
 Source: recipes.txt, "Out of the Box Applications: ... Group Membership".
 
 A process registers its parameters before its first use of the object in a session, and only then
-reads the record. Whoever changes the record lists the users first, and its transaction requires the
-version of the folder at that time, which each registration changes. So a process either is seen by
-the one that changes the record, or reads the changed record. The record is changed only if no living
+reads the record. A process that changes the record lists the users first, and its transaction
+requires the version of the folder at that time, which each registration changes. So a user is
+either seen by the process that changes the record, or reads the changed record. The record is changed only if no living
 process uses the recorded parameters. A process that ``is_dead``, one of this host that does not run
 any more, counts as gone before its session has ended.
 
