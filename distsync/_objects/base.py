@@ -268,6 +268,13 @@ class ParametrizedObject(SharedObject):
     def _options(self) -> dict[str, Any]:
         return {} if self._on_mismatch == "error" else {"on_mismatch": self._on_mismatch}
 
+    @property
+    def _in_force(self) -> dict[str, Any]:
+        """The parameters that this process works with, as far as it knows: its own, or adopted ones."""
+        entry = self._state_entry
+        found: dict[str, Any] = self._parameters if entry is None else entry.value.parameters
+        return found
+
     def _agreed_state(self, make: Callable[[str], Any]) -> Any:
         """Return the state that all threads of this process share, if it is for our parameters."""
         core = self._shared_state(make)

@@ -297,7 +297,7 @@ class ParameterUser:
         return mismatch(self.core.path, recorded, self.wanted, users)
 
     async def rejoin(self, session_id: int) -> None:
-        """Register again if a call has gone on in this session. Raises MismatchError."""
+        """Register again if a call has continued in this session. Raises MismatchError."""
         if session_id != self.session_id:
             await self.join(self.description)
 
