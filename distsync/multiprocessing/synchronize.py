@@ -548,7 +548,8 @@ class Barrier(barriers.Barrier):
     ``parties`` threads of any processes wait for each other, again and again.
 
     Args:
-        parties: Number of threads to wait for, 1 or more. It must be the same in all processes.
+        parties: Number of threads to wait for, 1 or more. It must be the same in all processes that
+            use the name at the same time.
         action: Called without arguments by one of the threads, before they are released: the last
             one to arrive calls its own action. None calls nothing. It must pickle if the barrier is
             sent to another process.
@@ -559,12 +560,15 @@ class Barrier(barriers.Barrier):
         client: The client to use; None uses the default client.
         path: Path of the barrier's znode, instead of a name.
         acl: kazoo ACLs for the znodes that this object creates; None uses the client's.
+        on_mismatch: What the first use does while other processes use another number: ``"error"``
+            raises MismatchError, ``"wait"`` waits until they have ended or dropped the object, and
+            ``"adopt"`` uses their number. If none does, ``parties`` is taken over in each case.
 
     Raises:
         ValueError: ``parties`` is less than 1.
         TypeError: ``parties`` is not an integer, ``action`` is not callable, or both a name and a
             path are given.
-        ConfigurationError: ``acl`` is not valid.
+        ConfigurationError: ``acl`` or ``on_mismatch`` is not valid.
 
     Note:
         Costs, losses, interrupts and znodes are those of ``distsync.threading.Barrier``.

@@ -77,6 +77,22 @@ USES = {
         lambda n, **options: distsync.asyncio.Semaphore(n, name="x", **options),
         lambda obj: (awaited("acquire")(obj), obj.release(), obj.twin.get_value())[2],
     ),
+    "Barrier": (
+        lambda n, **options: distsync.threading.Barrier(n, name="x", **options),
+        lambda obj: (obj.n_waiting, obj.parties)[1],
+    ),
+    "multiprocessing.Barrier": (
+        lambda n, **options: distsync.multiprocessing.Barrier(n, name="x", **options),
+        lambda obj: (obj.reset(), obj.broken, obj.parties)[2],
+    ),
+    "asyncio.Barrier": (
+        lambda n, **options: distsync.asyncio.Barrier(n, name="x", **options),
+        lambda obj: (awaited("reset")(obj), obj.parties)[1],
+    ),
+    "DoubleBarrier": (
+        lambda n, **options: distsync.DoubleBarrier(n, name="x", **options),
+        lambda obj: (obj.n_inside, obj.parties)[1],
+    ),
     "RateLimiter": (
         lambda n, **options: distsync.RateLimiter(n, burst=7, name="x", **options),
         lambda obj: (obj.acquire(), obj.rate)[1],
@@ -217,6 +233,25 @@ def test_number_of_three_programs_is_changed_one_after_the_other(start: Start, p
             program.exit()
         calls = [(start(), call) for _, call in calls]
     assert [each("use('Semaphore', 3)") for each, _ in calls] == [3, 3, 3]
+
+
+@pytest.mark.parametrize(("kind", "call"), [("Barrier", "wait"), ("DoubleBarrier", "enter")])
+def test_waiter_of_a_killed_program_does_not_count_in_a_barrier_with_another_number(
+    start: Start, server: ServerProcess, observer: Observer, namespace: str, kind: str, call: str
+) -> None:
+    old, new, other = start(), start(), start()
+    old(f"use({kind!r}, 3)")
+    before = sessions(server)
+    waiting = Running(lambda: old(f"objects[{kind!r}, 3].{call}()"))
+    eventually(lambda: any("-lock-" in path for path in observer.tree(namespace)))
+    old.kill()
+    with pytest.raises(ValueError):  # noqa: PT011 - no answer
+        waiting.result()
+    assert new(f"use({kind!r}, 2)") == other(f"use({kind!r}, 2)") == 2
+    assert new(f"objects[{kind!r}, 2].n_waiting") == 0
+    calls = [Running(lambda of=of: of(f"objects[{kind!r}, 2].{call}()")) for of in (new, other)]
+    assert sorted(each.result() for each in calls) == ([0, 1] if call == "wait" else [True, True])
+    eventually(lambda: sessions(server) == before + 1)
 
 
 def test_ids_are_never_issued_again_when_block_or_start_is_changed(make_client: Make) -> None:
