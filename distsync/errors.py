@@ -178,16 +178,26 @@ class NameTakenError(UsageError, ValueError):
 class MismatchError(UsageError, ValueError):
     """Processes use different parameters for the same object.
 
-    Use the same parameter in all processes. To change it, stop them and delete the object's znode,
-    or choose another name.
+    Use the same parameter in all processes. A changed one is taken over as soon as no process that
+    runs uses the old one: stop the users that the message names, or give the object
+    ``on_mismatch="wait"`` or ``"adopt"``, where it has this option. Otherwise stop all processes and
+    delete the object's znode, or choose another name.
 
-    Its ``args`` are the parameter, the path, the value found, and the value requested.
+    Its ``args`` are the parameter, the path, the value found, and the value requested. If processes
+    are known that use the value found, a text that names them follows.
     """
 
     template = (
         "{0} of {1} is {2}, not {3}: all processes must use the same; to change it, stop them and delete {1}, or "
         "choose another name"
     )
+    template_with_users = (
+        "{0} of {1} is {2}, not {3}, as long as it is used by {4}: all processes must use the same; wait until they "
+        'have ended, pass on_mismatch="wait" or "adopt", or choose another name'
+    )
+
+    def __str__(self) -> str:
+        return self.template_with_users.format(*self.args) if len(self.args) > 4 else super().__str__()
 
 
 class VoteRefusedError(UsageError, RuntimeError):

@@ -497,6 +497,21 @@ class Client:
         result: Result = self._require_runtime("an object").shared_states.of(path, kind, factory, user)
         return result
 
+    def replace_local(self, path: str, user: Any) -> bool:
+        """Drop the state of a path for another one, unless it is in use.
+
+        Args:
+            path: The path.
+            user: The object that needs another state.
+
+        Returns:
+            Whether the state was dropped. False if it is not idle, or another object uses it.
+
+        Raises:
+            ClientClosedError: The client is closed.
+        """
+        return self._require_runtime("an object").shared_states.replace(path, user)
+
     def discard(self, path: str, protocol: Callable[[], Coroutine[Any, Any, Any]]) -> None:
         """Drop the state of a path, because its object is deleted, and clean up in the background.
 

@@ -80,7 +80,7 @@ class ClientRuntime:
         self.lease = LeaseClock()
         self.holds = HoldTable(self.lease, self._on_lease_expired)
         self.dispatcher = Dispatcher("distsync-callbacks")
-        self.shared_states = SharedStateTable()
+        self.shared_states = SharedStateTable(self._on_state_removed)
         translator = Translator(access)
         options = kazoo_options(settings)
         self._session_options = {name: value for name, value in options.items() if name != "sasl_options"}
@@ -121,6 +121,12 @@ class ClientRuntime:
                 self.zk_session.start(str(self.hosts), self._auth)
         finally:
             self._starting_thread = None
+
+    def _on_state_removed(self, state: Any) -> None:
+        """End the registration of an unused object as a user of its parameters, if there is one."""
+        user = getattr(state, "user", None)
+        if user is not None:
+            self.background(user.end())
 
     def _on_session_change(self) -> None:
         if self.zk_session.state is ConnectionState.CONNECTED:

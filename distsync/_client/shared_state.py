@@ -34,9 +34,14 @@ class _StateEntry:
 
 
 class SharedStateTable:
-    """Shared state by path."""
+    """Shared state by path.
 
-    def __init__(self) -> None:
+    Args:
+        on_removal: Called with a value that is removed because it is unused.
+    """
+
+    def __init__(self, on_removal: Callable[[Any], object] = lambda value: None) -> None:
+        self._on_removal = on_removal
         self._entries: dict[str, _StateEntry] = {}
         self._lock = threading.RLock()
         self._deleted_users: deque[tuple[_StateEntry, int]] = deque()
@@ -81,6 +86,7 @@ class SharedStateTable:
                 continue
             if getattr(entry.value, "idle", True):
                 del self._entries[entry.path]
+                self._on_removal(entry.value)
             else:
                 self._deleted_users.append((entry, 0))
 
@@ -95,6 +101,26 @@ class SharedStateTable:
                 entry.is_destroyed = True
                 if hasattr(entry.value, "begin_again"):
                     entry.value.begin_again()
+                if getattr(entry.value, "user", None) is not None:
+                    entry.value.user.session_id = None  # its registration was deleted, too
+
+    def replace(self, path: str, user: Any) -> bool:
+        """Remove the state of ``path`` if it is idle, and no other object uses it. Return whether it was removed."""
+        with self._lock:
+            entry = self._entries.get(path)
+            for _ in range(len(self._deleted_users)):
+                deleted, users = self._deleted_users.popleft()
+                if deleted is entry:
+                    deleted.users -= users
+                else:
+                    self._deleted_users.append((deleted, users))
+            if entry is None or user._state_entry is not entry or entry.users > 1:
+                return False
+            if not getattr(entry.value, "idle", True):
+                return False
+            del self._entries[path]
+            self._on_removal(entry.value)
+            return True
 
     def drop(self, path: str) -> bool:
         """Remove the state of ``path``. Return False if there was none."""

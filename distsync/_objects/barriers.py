@@ -8,25 +8,25 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from distsync._client.contender_info import describe
-from distsync._objects.base import SharedObject, current_owner, exit_context, type_name
+from distsync._objects.base import ParametrizedObject, current_owner, exit_context, type_name
 from distsync._objects.ownership import repr_state
-from distsync._objects.validation import validate_callback, validate_int, validate_timeout
-from distsync._protocols.barriers.cyclic import BarrierCore
+from distsync._objects.validation import validate_callback, validate_int, validate_on_mismatch, validate_timeout
+from distsync._protocols.barriers.cyclic import PARTIES, BarrierCore
 from distsync._protocols.barriers.double import DoubleBarrierCore, delete_double_barrier
 from distsync._signal_handlers import interruptible_at_entry, is_interrupt
-from distsync.errors import MismatchError
 
 if TYPE_CHECKING:
     from distsync._client.client import Client
 
 
-class Barrier(SharedObject):
+class Barrier(ParametrizedObject):
     """A cyclic barrier shared by threads, processes and hosts, like ``threading.Barrier``.
 
     ``parties`` threads of any processes wait for each other, again and again.
 
     Args:
-        parties: Number of threads to wait for, 1 or more. It must be the same in all processes.
+        parties: Number of threads to wait for, 1 or more. It must be the same in all processes that
+            use the name at the same time.
         action: Called without arguments by one of the threads, before they are released; None calls
             nothing. If it raises, the barrier is broken.
         timeout: Default timeout of `wait` in seconds; None waits forever.
@@ -36,12 +36,15 @@ class Barrier(SharedObject):
         client: The client to use; None uses the default client.
         path: Path of the barrier's znode, instead of a name.
         acl: kazoo ACLs for the znodes that this object creates; None uses the client's.
+        on_mismatch: What the first use does while other processes use another number: ``"error"``
+            raises MismatchError, ``"wait"`` waits until they have ended or dropped the object, and
+            ``"adopt"`` uses their number. If none does, ``parties`` is taken over in each case.
 
     Raises:
         ValueError: ``parties`` is less than 1.
         TypeError: ``parties`` is not an integer, ``action`` is not callable, or both a name and a
             path are given.
-        ConfigurationError: ``acl`` is not valid.
+        ConfigurationError: ``acl`` or ``on_mismatch`` is not valid.
 
     Note:
         Costs 3 requests in 1 round trip and 1 watch before the wait. The last thread to arrive
@@ -53,10 +56,15 @@ class Barrier(SharedObject):
         barrier as soon as one can. Until then it may be counted, as long as its session lives. If a
         waiting thread is interrupted, the barrier is broken.
 
+        The first call of a process, or of a session, costs 2 more in 1 round trip if the barrier has a
+        name. A changed number of parties is taken over then if no running process uses the old one,
+        and the barrier is as after a reset.
+
         Znodes: ``<namespace>/barrier/<name>``, whose data is the generation;
         ``.../_c_<guid>-lock-<sequence>``, ephemeral, one for each waiting thread; ``.../arrivals``,
         which counts the threads that have arrived; ``.../_r_<guid>-reset-<sequence>``, ephemeral, a
-        short-lived mark of a reset.
+        short-lived mark of a reset; ``<namespace>/users/barrier/<name>/u_<process>_<guid>``,
+        ephemeral, one for each process that uses a barrier with a name.
 
         Source: ZooKeeper recipes, "Double Barriers"; ``threading.Barrier``.
 
@@ -79,11 +87,14 @@ class Barrier(SharedObject):
         client: Client | None = None,
         path: str | None = None,
         acl: Sequence[Any] | None = None,
+        on_mismatch: str = "error",
     ) -> None:
         self._parties = validate_int("parties", parties, least=1, or_name=True)
         self._action = validate_callback("action", action)
         self._timeout = timeout
         validate_timeout(timeout)
+        self._on_mismatch = validate_on_mismatch(on_mismatch)
+        self._parameters = {PARTIES: self._parties}
         super().__init__(name, client, path, acl)
 
     def _arguments(self) -> tuple[Any, ...]:
@@ -91,9 +102,8 @@ class Barrier(SharedObject):
 
     @property
     def _core(self) -> BarrierCore:
-        core = self._shared_state(partial(BarrierCore, parties=self._parties, receipts=self._receipts))
-        if core.parties != self._parties:
-            raise MismatchError("the number of parties", self.path, core.parties, self._parties)
+        make = partial(BarrierCore, parties=self._parties, receipts=self._receipts)
+        core: BarrierCore = self._agreed_state(make)
         return core
 
     def wait(self, timeout: float | None = None) -> int:
@@ -114,7 +124,7 @@ class Barrier(SharedObject):
             Costs 3 requests in 1 round trip and 1 watch to arrive. Another look costs 2 more, at
             the end and at each half of a session timeout, and 3 more if it shows that another thread
             may have arrived and exited since. The last thread to arrive costs 1 more instead. The
-            first call of a process costs 1 more.
+            first call of a process costs 2 more, or 1 more without a name.
 
             If the session ends, all waiting threads get BrokenBarrierError. If interrupted, the
             barrier is broken, and no znode is left behind.
@@ -122,16 +132,18 @@ class Barrier(SharedObject):
             Source: ZooKeeper recipes, "Double Barriers", Enter.
         """
         seconds = validate_timeout(self._timeout if timeout is None else timeout)
-        return int(self._run(self._core.wait(describe(), self._action), seconds))
+        core, data = self._core, describe()
+        return int(self._run(self._using(core, lambda: core.wait(data, self._action)), seconds))
 
     def reset(self) -> None:
         """Reset the barrier; waiting threads get BrokenBarrierError.
 
         Note:
             Costs 3 requests in 2 round trips, and 3 more in the background. Costs 5 requests in 2
-            round trips if no thread has arrived yet.
+            round trips if the barrier has no name, and no thread has arrived yet.
         """
-        self._run(self._core.reset())
+        core = self._core
+        self._run(self._using(core, core.reset))
 
     def abort(self) -> None:
         """Break the barrier; waiting and arriving threads get BrokenBarrierError.
@@ -139,12 +151,13 @@ class Barrier(SharedObject):
         Note:
             Costs 2 requests, and 3 requests in 2 round trips if the barrier was already broken.
         """
-        self._run(self._core.abort())
+        core = self._core
+        self._run(self._using(core, core.abort))
 
     @property
     def parties(self) -> int:
-        """The number of threads that the barrier waits for."""
-        return self._parties
+        """The number of threads that the barrier waits for; it may be adopted from other processes."""
+        return int(self._in_force[PARTIES])
 
     @property
     def n_waiting(self) -> int:
@@ -153,7 +166,8 @@ class Barrier(SharedObject):
         Note:
             Costs 2 requests in 1 round trip.
         """
-        return int(self._read(self._core.state())[0])
+        core = self._core
+        return int(self._read(self._using(core, core.state))[0])
 
     @property
     def broken(self) -> bool:
@@ -162,34 +176,39 @@ class Barrier(SharedObject):
         Note:
             Costs 2 requests in 1 round trip.
         """
-        return bool(self._read(self._core.state())[1])
+        core = self._core
+        return bool(self._read(self._using(core, core.state))[1])
 
     def __repr__(self) -> str:
         state = repr_state(self, lambda: self._core.state(), (0, False))
-        waiting = "broken" if state[1] is True else f"waiters={state[0]}/{self._parties}"
+        waiting = "broken" if state[1] is True else f"waiters={state[0]}/{self.parties}"
         # CPython's tests expect one word before the name of the class
         return f"<distsync.{type(self).__qualname__} at {id(self):#x}: {waiting}>"
 
 
-class DoubleBarrier(SharedObject):
+class DoubleBarrier(ParametrizedObject):
     """A barrier at which ``parties`` threads of any processes begin together and end together.
 
     It can be used again and again. A thread that has entered must leave. If more threads arrive
     than there are parties, the excess threads wait for the next round.
 
     Args:
-        parties: Number of threads to wait for, 1 or more. It must be the same in all processes.
+        parties: Number of threads to wait for, 1 or more. It must be the same in all processes that
+            use the name at the same time.
         name: Name of the barrier, shared by all processes that use it. Without a name, a barrier
             assigned at module or class level is named after its variable; any other barrier gets a
             unique name.
         client: The client to use; None uses the default client.
         path: Path of the barrier's znode, instead of a name.
         acl: kazoo ACLs for the znodes that this object creates; None uses the client's.
+        on_mismatch: What the first use does while other processes use another number: ``"error"``
+            raises MismatchError, ``"wait"`` waits until they have ended or dropped the object, and
+            ``"adopt"`` uses their number. If none does, ``parties`` is taken over in each case.
 
     Raises:
         TypeError: ``parties`` is not an integer, or both a name and a path are given.
         ValueError: ``parties`` is less than 1.
-        ConfigurationError: ``acl`` is not valid.
+        ConfigurationError: ``acl`` or ``on_mismatch`` is not valid.
 
     Note:
         `enter` costs 4 requests in 1 round trip, and 2 more when all parties have arrived. The last
@@ -201,9 +220,15 @@ class DoubleBarrier(SharedObject):
 
         Excess threads enter in FIFO order.
 
+        The first call of a process, or of a session, costs 2 more in 1 round trip if the barrier has a
+        name. A changed number of parties is taken over then if no running process uses the old one,
+        and the barrier has no members.
+
         Znodes: ``<namespace>/double_barrier/<name>``, whose data is the number of parties and the
         threads inside; ``.../_c_<guid>-lock-<sequence>``, ephemeral, one for each thread;
-        ``.../ready``, which exists while a thread is inside.
+        ``.../ready``, which exists while a thread is inside;
+        ``<namespace>/users/double_barrier/<name>/u_<process>_<guid>``, ephemeral, one for each
+        process that uses a barrier with a name.
 
         Source: ZooKeeper recipes, "Double Barriers".
 
@@ -224,8 +249,11 @@ class DoubleBarrier(SharedObject):
         client: Client | None = None,
         path: str | None = None,
         acl: Sequence[Any] | None = None,
+        on_mismatch: str = "error",
     ) -> None:
         self._parties = validate_int("parties", parties, least=1, or_name=True)
+        self._on_mismatch = validate_on_mismatch(on_mismatch)
+        self._parameters = {PARTIES: self._parties}
         super().__init__(name, client, path, acl)
 
     def _arguments(self) -> tuple[Any, ...]:
@@ -233,14 +261,12 @@ class DoubleBarrier(SharedObject):
 
     @property
     def parties(self) -> int:
-        """The number of threads that the barrier waits for."""
-        return self._parties
+        """The number of threads that the barrier waits for; it may be adopted from other processes."""
+        return int(self._in_force[PARTIES])
 
     @property
     def _core(self) -> DoubleBarrierCore:
-        core = self._shared_state(partial(DoubleBarrierCore, parties=self._parties))
-        if core.parties != self._parties:
-            raise MismatchError("the number of parties", self.path, core.parties, self._parties)
+        core: DoubleBarrierCore = self._agreed_state(partial(DoubleBarrierCore, parties=self._parties))
         return core
 
     @property
@@ -250,7 +276,8 @@ class DoubleBarrier(SharedObject):
         Note:
             Costs 2 requests in 1 round trip.
         """
-        return int(self._read(self._core.state())[0])
+        core = self._core
+        return int(self._read(self._using(core, core.state))[0])
 
     @property
     def n_inside(self) -> int:
@@ -259,7 +286,8 @@ class DoubleBarrier(SharedObject):
         Note:
             Costs 2 requests in 1 round trip.
         """
-        return int(self._read(self._core.state())[1])
+        core = self._core
+        return int(self._read(self._using(core, core.state))[1])
 
     async def _delete_tree(self, path: str) -> None:
         await delete_double_barrier(path)
@@ -281,8 +309,8 @@ class DoubleBarrier(SharedObject):
 
         Note:
             Costs 4 requests in 1 round trip and 1 watch, and 2 more when all parties have arrived.
-            The last thread to arrive costs 1 more instead. The first call of a process costs 1
-            more.
+            The last thread to arrive costs 1 more instead. The first call of a process costs 2
+            more, or 1 more without a name.
 
             If the session ends, the thread enqueues again. If interrupted, its znode is deleted,
             and threads that entered with it do not wait for it when they leave.
@@ -295,7 +323,8 @@ class DoubleBarrier(SharedObject):
         seconds = validate_timeout(timeout)
         core.check_outside(owner)
         try:
-            return bool(self._run(core.enter(describe(), owner), seconds))
+            data = describe()
+            return bool(self._run(self._using(core, lambda: core.enter(data, owner)), seconds))
         except BaseException:
             self._give_up()  # it had entered, and was interrupted before this call returned
             raise
@@ -359,4 +388,4 @@ class DoubleBarrier(SharedObject):
         self.leave(timeout)
 
     def __repr__(self) -> str:
-        return f"<{type_name(self)} at {id(self):#x}: parties={self._parties}>"
+        return f"<{type_name(self)} at {id(self):#x}: parties={self.parties}>"

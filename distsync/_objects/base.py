@@ -22,13 +22,20 @@ from distsync._client import default_client as default
 from distsync._client.contender_info import Contender
 from distsync._client.deadlines import read_timeout
 from distsync._client.naming import inference
-from distsync._client.naming.paths import bound_object_path, check_path
+from distsync._client.naming.paths import bound_object_path, check_path, users_path
 from distsync._objects.validation import validate_timeout
 from distsync._pickle import stable_pickle_name
 from distsync._protocols.receipts import Receipts
 from distsync._protocols.retries import delete_tree, remove_tree
 from distsync._signal_handlers import interruptible_at_entry, is_from_handler
-from distsync.errors import DistsyncError, LockLostError, NotEmptyError, NotHeldError, StillUsedError
+from distsync.errors import (
+    DistsyncError,
+    LockLostError,
+    MismatchError,
+    NotEmptyError,
+    NotHeldError,
+    StillUsedError,
+)
 
 if TYPE_CHECKING:
     from distsync._client.client import Client
@@ -314,6 +321,59 @@ class SharedObject:
         options = self._options() if self._acl is None else {**self._options(), "acl": self._acl}
         name = None if path else self._name if self._module is None else (self._name, *self._module)
         return shared_object, (type(self), self._arguments(), name, path, origin, options)
+
+
+class ParametrizedObject(SharedObject):
+    """Base of objects whose znode records parameters.
+
+    The state of such an object has the attributes ``wanted`` and ``user``. If the parameters can be
+    changed, it implements `parameter_users.Parametrized`.
+    """
+
+    #: The parameters of this object, by what an error calls them.
+    _parameters: dict[str, Any]
+    _on_mismatch = "error"
+
+    def _options(self) -> dict[str, Any]:
+        return {} if self._on_mismatch == "error" else {"on_mismatch": self._on_mismatch}
+
+    @property
+    def _side_paths(self) -> tuple[str, ...]:
+        return () if self._is_unnamed else (users_path(self.client.namespace, self.path),)
+
+    @property
+    def _in_force(self) -> dict[str, Any]:
+        """The parameters that this process works with, as far as it knows: its own, or adopted ones."""
+        entry = self._state_entry
+        found: dict[str, Any] = self._parameters if entry is None else entry.value.parameters
+        return found
+
+    def _agreed_state(self, make: Callable[[str], Any]) -> Any:
+        """Return the state that all threads of this process share, if it is for our parameters."""
+        core = self._shared_state(make)
+        return core if core.wanted == self._parameters else self._replaced_state(make)
+
+    def _replaced_state(self, make: Callable[[str], Any]) -> Any:
+        """Return a new state if no other object of this process uses the old one. Raises MismatchError."""
+        path, ours = self.path, self._parameters
+        self.client.replace_local(path, self)
+        core = self._shared_state(make)
+        if core.wanted == ours:
+            return core
+        name = next(each for each in ours if core.wanted.get(each) != ours[each])
+        raise MismatchError(f"the {name}", path, core.wanted.get(name), ours[name], "another object of this process")
+
+    def _using(self, core: Any, protocol: Callable[[], Coroutine[Any, Any, Any]]) -> Coroutine[Any, Any, Any]:
+        """Return a protocol that registers this process as a user first, if that is necessary."""
+        user = core.user
+        if user is not None and user.session_id is not None and user.session_id == self.client.session_id:
+            return protocol()
+        if self._is_unnamed or not hasattr(core, "change"):
+            return protocol()
+        with lifecycle.importing():
+            from distsync._objects.parameters import as_user  # deferred: it is for named objects
+
+        return as_user(self.client, core, self._acl, self._on_mismatch, protocol)
 
 
 def create_wrapped(wrapper: object, kind: Any, *args: Any, **options: Any) -> Any:

@@ -6,40 +6,48 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from distsync._objects.base import SharedObject, type_name
+from distsync._objects.base import ParametrizedObject, type_name
 from distsync._objects.ownership import repr_state
-from distsync._objects.validation import validate_int, validate_timeout
+from distsync._objects.validation import validate_int, validate_on_mismatch, validate_timeout
 from distsync._protocols.state.count_down_latch import LatchCore
-from distsync.errors import MismatchError
 
 if TYPE_CHECKING:
     from distsync._client.client import Client
 
 
-class CountDownLatch(SharedObject):
+class CountDownLatch(ParametrizedObject):
     """A latch that opens when it has been counted down ``count`` times, by any processes.
 
     Args:
-        count: Number of steps until the latch opens. The first process that uses the name sets it,
-            and the others must use the same one.
+        count: Number of steps until the latch opens. All processes that use the name at the same
+            time must use the same one.
         name: Name of the latch, shared by all processes that use it. Without a name, a latch
             assigned at module or class level is named after its variable; any other latch gets a
             unique name.
         client: The client to use; None uses the default client.
         path: Path of the latch's znode, instead of a name.
         acl: kazoo ACLs for the znodes that this object creates; None uses the client's.
+        on_mismatch: What the first use does while other processes use another count: ``"error"``
+            raises MismatchError, ``"wait"`` waits until they have ended or dropped the object, and
+            ``"adopt"`` uses theirs. If none does, ours is taken over in each case.
 
     Raises:
         TypeError: Both a name and a path are given, or ``count`` is not an integer.
         ValueError: ``count`` is negative.
-        ConfigurationError: ``acl`` is not valid.
+        ConfigurationError: ``acl`` or ``on_mismatch`` is not valid.
 
     Note:
         `wait` costs 2 requests in 1 round trip, and 2 more when the latch opens. `count_down` costs
         2 and `count` costs 1.
 
+        The first call of a process, or of a session, costs 2 more in 1 round trip if the latch has a
+        name. A changed count is taken over then if no running process uses the old one, and the
+        latch begins again with it.
+
         Znodes: ``<namespace>/latch/<name>``, whose data is the number of steps left;
-        ``.../closed``, which exists until none are left.
+        ``.../closed``, which exists until none are left;
+        ``<namespace>/users/latch/<name>/u_<process>_<guid>``, ephemeral, one for each process that
+        uses a latch with a name.
 
         Source: ZooKeeper recipes, "Barriers"; Java's ``CountDownLatch``; Redisson's
         ``RCountDownLatch``.
@@ -65,8 +73,11 @@ class CountDownLatch(SharedObject):
         client: Client | None = None,
         path: str | None = None,
         acl: Sequence[Any] | None = None,
+        on_mismatch: str = "error",
     ) -> None:
         self._count = validate_int("count", count, least=0, or_name=True)
+        self._on_mismatch = validate_on_mismatch(on_mismatch)
+        self._parameters = {"count": self._count}
         super().__init__(name, client, path, acl)
 
     def _arguments(self) -> tuple[Any, ...]:
@@ -74,9 +85,7 @@ class CountDownLatch(SharedObject):
 
     @property
     def _core(self) -> LatchCore:
-        core = self._shared_state(partial(LatchCore, count=self._count, receipts=self._receipts))
-        if core.count != self._count:
-            raise MismatchError("the count", self.path, core.count, self._count)
+        core: LatchCore = self._agreed_state(partial(LatchCore, **self._parameters, receipts=self._receipts))
         return core
 
     @property
@@ -84,12 +93,13 @@ class CountDownLatch(SharedObject):
         """The number of steps left.
 
         Raises:
-            MismatchError: Other processes made the latch with another count.
+            MismatchError: Other processes use the latch with another count.
 
         Note:
             Costs 1 request.
         """
-        return int(self._read(self._core.tally()).remaining)
+        core = self._core
+        return int(self._read(self._using(core, core.tally)).remaining)
 
     def count_down(self, n: int = 1) -> int:
         """Count down, and open the latch if no steps are left.
@@ -103,7 +113,7 @@ class CountDownLatch(SharedObject):
         Raises:
             TypeError: ``n`` is not an integer.
             ValueError: ``n`` is less than 1.
-            MismatchError: Other processes made the latch with another count.
+            MismatchError: Other processes use the latch with another count.
             OutcomeUnknownError: The session ended before the reply, and the steps may or may not
                 have been counted.
 
@@ -112,7 +122,8 @@ class CountDownLatch(SharedObject):
             was open before, it costs 3 requests in 2 round trips. The step that opens the latch
             sends 1 event to each client that waits.
         """
-        return int(self._run(self._core.count_down(validate_int("n", n, least=1))))
+        core, steps = self._core, validate_int("n", n, least=1)
+        return int(self._run(self._using(core, lambda: core.count_down(steps))))
 
     def try_set_count(self, count: int) -> bool:
         """Close the latch again with a new number of steps, if it is open.
@@ -126,7 +137,7 @@ class CountDownLatch(SharedObject):
         Raises:
             TypeError: ``count`` is not an integer.
             ValueError: ``count`` is less than 1.
-            MismatchError: Other processes made the latch with another count.
+            MismatchError: Other processes use the latch with another count.
             OutcomeUnknownError: The session ended before the reply, and the count may or may not
                 have been set.
 
@@ -135,7 +146,8 @@ class CountDownLatch(SharedObject):
 
             Source: Redisson's ``trySetCount``.
         """
-        return bool(self._run(self._core.try_set_count(validate_int("count", count, least=1))))
+        core, steps = self._core, validate_int("count", count, least=1)
+        return bool(self._run(self._using(core, lambda: core.try_set_count(steps))))
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until the latch is open, or has been open since the call began.
@@ -147,7 +159,7 @@ class CountDownLatch(SharedObject):
             True if the latch has been open; False on timeout.
 
         Raises:
-            MismatchError: Other processes made the latch with another count.
+            MismatchError: Other processes use the latch with another count.
 
         Note:
             Costs 2 requests in 1 round trip and 1 watch, and 2 more when the latch opens. Steps
@@ -162,7 +174,8 @@ class CountDownLatch(SharedObject):
             Source: ZooKeeper recipes, "Barriers".
         """
         seconds = validate_timeout(timeout)
-        return bool(self._run(self._core.wait(), seconds))
+        core = self._core
+        return bool(self._run(self._using(core, core.wait), seconds))
 
     def __repr__(self) -> str:
         tally = repr_state(self, lambda: self._core.tally())

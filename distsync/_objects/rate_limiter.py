@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from distsync._objects.base import SharedObject, type_name
-from distsync._objects.validation import validate_positive, validate_timeout
+from distsync._objects.base import ParametrizedObject, type_name
+from distsync._objects.validation import validate_on_mismatch, validate_positive, validate_timeout
 from distsync._protocols.state.token_bucket import RateCore
-from distsync.errors import MismatchError
 
 if TYPE_CHECKING:
     from distsync._client.client import Client
 
 
-class RateLimiter(SharedObject):
+class RateLimiter(ParametrizedObject):
     """A token bucket shared by threads, processes and hosts, filled by the server's clock.
 
     Args:
@@ -28,20 +27,29 @@ class RateLimiter(SharedObject):
         client: The client to use; None uses the default client.
         path: Path of the limiter's znode, instead of a name.
         acl: kazoo ACLs for the znodes that this object creates; None uses the client's.
+        on_mismatch: What the first use does while other processes use another rate or burst: ``"error"``
+            raises MismatchError, ``"wait"`` waits until they have ended or dropped the object, and
+            ``"adopt"`` uses theirs. If none does, ours is taken over in each case.
 
     Raises:
         TypeError: Both a name and a path are given, or ``rate``, ``per`` or ``burst`` is not a
             number.
         ValueError: ``rate``, ``per`` or ``burst`` is not positive.
-        ConfigurationError: ``acl`` is not valid.
+        ConfigurationError: ``acl`` or ``on_mismatch`` is not valid.
 
     Note:
         Costs 1 request if no other process has asked for tokens since this process last did, and 2
         more for each retry after another process took tokens first.
 
-        Tokens are granted in the order in which the server receives the requests.
+        Tokens are granted in the order in which the server receives the requests. The first call of
+        a process, or of a session, costs 2 more in 1 round trip if the limiter has a name.
 
-        Znodes: ``<namespace>/rate/<name>``, whose data is the level of the bucket.
+        A changed rate or burst is taken over at the first use if no running process uses the old
+        one. The bucket then keeps its tokens, up to the new burst.
+
+        Znodes: ``<namespace>/rate/<name>``, whose data is the level of the bucket;
+        ``<namespace>/users/rate/<name>/u_<process>_<guid>``, ephemeral, one for each process that
+        uses a limiter with a name.
 
         Source: the token bucket; Redisson's ``RRateLimiter``.
 
@@ -65,10 +73,13 @@ class RateLimiter(SharedObject):
         client: Client | None = None,
         path: str | None = None,
         acl: Sequence[Any] | None = None,
+        on_mismatch: str = "error",
     ) -> None:
         self._rate = validate_positive("rate", rate)
         self._per = validate_positive("per", per)
         self._burst = validate_positive("burst", rate if burst is None else burst)
+        self._on_mismatch = validate_on_mismatch(on_mismatch)
+        self._parameters = {"rate": self._rate / self._per, "burst": self._burst}
         super().__init__(name, client, path, acl)
 
     def _arguments(self) -> tuple[Any, ...]:
@@ -76,20 +87,17 @@ class RateLimiter(SharedObject):
 
     @property
     def rate(self) -> float:
-        """Tokens that are added per second."""
-        return self._rate / self._per
+        """Tokens that are added per second; the rate may be adopted from other processes."""
+        return float(self._in_force["rate"])
 
     @property
     def burst(self) -> float:
-        """The maximum number of tokens in the bucket."""
-        return self._burst
+        """The maximum number of tokens in the bucket; like `rate`, it may be adopted."""
+        return float(self._in_force["burst"])
 
     @property
     def _core(self) -> RateCore:
-        core = self._shared_state(partial(RateCore, rate=self.rate, burst=self._burst, receipts=self._receipts))
-        if (core.rate, core.burst) != (self.rate, self._burst):
-            theirs, ours = f"{core.rate}/s, burst {core.burst}", f"{self.rate}/s, burst {self._burst}"
-            raise MismatchError("the rate", self.path, theirs, ours)
+        core: RateCore = self._agreed_state(partial(RateCore, **self._parameters, receipts=self._receipts))
         return core
 
     def acquire(self, n: float = 1, timeout: float | None = None) -> bool:
@@ -119,10 +127,19 @@ class RateLimiter(SharedObject):
             back, unless another process has asked for tokens after this call.
         """
         tokens = validate_positive("n", n)
-        if tokens > self._burst:
-            raise ValueError(f"n={n} exceeds the burst of {self._burst} and can never be granted")
         seconds = validate_timeout(timeout)
-        return bool(self._run(self._core.acquire(tokens, seconds), seconds))
+        core = self._core
+        self._check_burst(tokens)
+        return bool(self._run(self._using(core, lambda: self._acquiring(core, tokens, seconds)), seconds))
+
+    def _acquiring(self, core: RateCore, tokens: float, seconds: float | None) -> Coroutine[Any, Any, bool]:
+        """Return the protocol of an acquire, unless the burst that is in force does not allow it."""
+        self._check_burst(tokens)
+        return core.acquire(tokens, seconds)
+
+    def _check_burst(self, tokens: float) -> None:
+        if tokens > self.burst:
+            raise ValueError(f"n={tokens:g} exceeds the burst of {self.burst} and can never be granted")
 
     def try_acquire(self, n: float = 1) -> bool:
         """Consume tokens if they are available now, like ``acquire(n, 0)``.

@@ -9,9 +9,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from distsync._client.contender_info import Contender, describe
-from distsync._objects.base import current_owner, exit_context, parse_contenders
+from distsync._objects.base import ParametrizedObject, current_owner, exit_context, parse_contenders
 from distsync._objects.ownership import Ownable, repr_state
-from distsync._objects.validation import validate_int, validate_layout, validate_timeout
+from distsync._objects.validation import validate_int, validate_layout, validate_on_mismatch, validate_timeout
 from distsync._protocols.locks.grant import Grant, TemporaryOwner, of_owner
 from distsync._protocols.semaphores.consumable import SignalCore
 from distsync._protocols.semaphores.foreign_layouts import (
@@ -73,7 +73,7 @@ class _Attempt:
     acquired: bool = False
 
 
-class Semaphore(Ownable):
+class Semaphore(ParametrizedObject, Ownable):
     """A counting semaphore shared by threads, processes and hosts, like ``threading.Semaphore``.
 
     Permits held by a process that exits are released.
@@ -86,7 +86,8 @@ class Semaphore(Ownable):
     by then, and ``release()`` raises LockLostError.
 
     Args:
-        value: Initial number of permits, the same for all objects of this name; 0 makes a signal.
+        value: Initial number of permits, the same for all processes that use the name at the same
+            time; 0 makes a signal.
         name: Name of the semaphore, shared by all processes that use it. Without a name, a
             semaphore assigned at module or class level is named after its variable; any other
             semaphore gets a unique name.
@@ -98,13 +99,16 @@ class Semaphore(Ownable):
         layout: Naming scheme of the znodes: ``"distsync"``, ``"kazoo"`` to share the permits with
             kazoo's own Semaphore, or ``"curator"`` to share them with Curator's
             InterProcessSemaphoreV2. With the latter two, permits cannot be added by ``release()``.
+        on_mismatch: What the first use does while other processes use another number: ``"error"``
+            raises MismatchError, ``"wait"`` waits until they have ended or dropped the object, and
+            ``"adopt"`` uses their number. If none does, ``value`` is taken over in each case.
 
     Raises:
         ValueError: ``value`` is negative.
         TypeError: ``value`` is not an integer, ``on_lost`` is not callable, or both a name and a
             path are given.
-        ConfigurationError: ``acl`` or ``layout`` is not valid, or ``value`` is 0 with a layout
-            other than ``"distsync"``.
+        ConfigurationError: ``acl``, ``layout`` or ``on_mismatch`` is not valid, ``value`` is 0 with
+            a layout other than ``"distsync"``, or ``on_mismatch`` is given with either of them.
 
     Note:
         Acquiring and releasing a free permit costs 4 requests in 2 round trips. It costs 9 requests
@@ -112,9 +116,13 @@ class Semaphore(Ownable):
 
         Permits are granted in FIFO order.
 
+        A changed ``value`` is taken over at the first use if no running process uses the old one.
+        The permits are then ``value``, without those that releases had added.
+
         Znodes: ``<namespace>/semaphore/<name>``, whose data is the number of permits;
         ``.../_c_<guid>-lock-<sequence>``, ephemeral, one for each permit that is held or waited
-        for.
+        for; ``<namespace>/users/semaphore/<name>/u_<process>_<guid>``, ephemeral, one for each
+        process that uses a semaphore with a name.
 
         Source: ZooKeeper recipes, "Locks", with a limit; ``threading.Semaphore``.
 
@@ -138,6 +146,7 @@ class Semaphore(Ownable):
         acl: Sequence[Any] | None = None,
         on_lost: Callable[[LockLostError], Any] | None = None,
         layout: str = "distsync",
+        on_mismatch: str = "error",
     ) -> None:
         value = validate_int("value", value, or_name=True)
         if value < 0:
@@ -146,6 +155,10 @@ class Semaphore(Ownable):
         self._layout = validate_layout(layout, ("distsync", *POOLS))
         if value == 0 and self._layout in POOLS:
             raise ConfigurationError("value", value, f"a semaphore in {layout}'s layout has at least 1 permit")
+        self._on_mismatch = validate_on_mismatch(on_mismatch)
+        if on_mismatch != "error" and (value == 0 or layout in POOLS):
+            raise ConfigurationError("on_mismatch", on_mismatch, "a signal, or another layout, keeps its number")
+        self._parameters = {"initial value": value}
         self._blocks = OpenBlocks()
         super().__init__(name, client, path, on_lost, acl)
 
@@ -153,25 +166,23 @@ class Semaphore(Ownable):
         return (self._initial,)
 
     def _options(self) -> dict[str, Any]:
-        return {} if self._layout == "distsync" else {"layout": self._layout}
+        layout = {} if self._layout == "distsync" else {"layout": self._layout}
+        return {**super()._options(), **layout}
 
-    @property
-    def _bound(self) -> int | None:
-        """Maximum number of free permits; None without a bound."""
+    def _bound(self, core: AnyCore) -> int | None:
+        """Return the maximum number of free permits; None without a bound."""
         return None
 
     @property
     def _core(self) -> AnyCore:
-        core: AnyCore = self._shared_state(self._make_core)
-        if core.initial != self._initial:
-            raise MismatchError("the initial value", self.path, core.initial, self._initial)
+        core: AnyCore = self._agreed_state(self._make_core)
         if (type(core) if isinstance(core, PoolSemaphoreCore) else None) is not POOLS.get(self._layout):
             raise MismatchError("the layout", self.path, "another one", self._layout)
         return core
 
     @property
     def _side_paths(self) -> tuple[str, ...]:
-        return (kazoo_wait_queue(self.path),) if self._layout == "kazoo" else ()
+        return (*super()._side_paths, *((kazoo_wait_queue(self.path),) if self._layout == "kazoo" else ()))
 
     def _make_core(self, path: str) -> AnyCore:
         if self._layout in POOLS:
@@ -190,7 +201,7 @@ class Semaphore(Ownable):
 
     def _capacity(self) -> int:
         core = self._core
-        return self._read(core.capacity()) if isinstance(core, LEASES) else 0
+        return self._read(self._using(core, core.capacity)) if isinstance(core, LEASES) else 0
 
     def holders(self) -> list[Contender]:
         """Return the current holders of permits, in all processes.
@@ -234,10 +245,11 @@ class Semaphore(Ownable):
 
         Raises:
             ValueError: ``timeout`` is given with ``blocking=False``.
-            MismatchError: The semaphore was created with another initial value or layout.
+            MismatchError: Other processes use another initial value, or the layout is another one.
 
         Note:
-            Costs 3 requests in 1 round trip if a permit is free.
+            Costs 3 requests in 1 round trip if a permit is free. The first call of a process, or of
+            a session, costs 2 more in 1 round trip if the semaphore has a name.
 
             Waiters are served in FIFO order. If the session ends during the wait, the thread
             enqueues again. If interrupted, no permit is taken and no znode is left behind.
@@ -353,16 +365,25 @@ class Semaphore(Ownable):
 
     def _acquiring(self, core: AnyCore, blocking: bool) -> Coroutine[Any, Any, Any]:
         """Return the protocol of an acquire."""
-        return core.acquire(describe(), blocking, current_owner(), self._bound)
+        data, owner = describe(), current_owner()
+        return self._using(core, lambda: core.acquire(data, blocking, owner, self._bound(core)))
 
     def _dropping(self, core: AnyCore, grant: Grant) -> Coroutine[Any, Any, None]:
         """Return the protocol that releases the permit of an interrupted call."""
         assert isinstance(core, LEASES)
         return core.force_release(grant)
 
-    def _releasing(self, core: AnyCore, n: int, started: list[bool]) -> Coroutine[Any, Any, None]:
+    def _releasing(self, core: AnyCore, n: int, started: list[bool]) -> Coroutine[Any, Any, Any]:
         """Return the protocol of a release."""
-        return core.release(n, self._bound, started, current_owner())
+        owner = current_owner()
+        return self._changing(core, n, lambda: core.release(n, self._bound(core), started, owner))
+
+    def _changing(
+        self, core: AnyCore, n: int, release: Callable[[], Coroutine[Any, Any, Any]]
+    ) -> Coroutine[Any, Any, Any]:
+        """Return the protocol of a release. It depends on the number of permits if new ones are added."""
+        is_held = isinstance(core, LEASES) and len(core.grants) >= n
+        return release() if is_held else self._using(core, release)
 
     def get_value(self) -> int:
         """Return the number of free permits.
@@ -373,7 +394,8 @@ class Semaphore(Ownable):
         Note:
             Costs 2 requests in 1 round trip.
         """
-        return int(self._read(self._core.value()))
+        core = self._core
+        return int(self._read(self._using(core, core.value)))
 
     @interruptible_at_entry
     def __exit__(
@@ -400,7 +422,7 @@ class Semaphore(Ownable):
         raise NotHeldError(f"cannot release {self.path}: it was acquired by a parent process")
 
     def __repr__(self) -> str:
-        bound = "" if self._bound is None else f"/{self._bound}"
+        bound = f"/{self._initial}" if isinstance(self, BoundedSemaphore) else ""
         value = f"{repr_state(self, lambda: self._core.value(), self._initial)}{bound}"
         # CPython's tests expect one word before the name of the class
         return f"<distsync.{type(self).__qualname__} at {id(self):#x}: value={value}>"
@@ -413,8 +435,8 @@ class BoundedSemaphore(Semaphore):
     of a holder that exits is released even if another process has released it before.
 
     Args:
-        value: Initial and maximum number of free permits, the same for all objects of this name; 0
-            makes a signal, which can then never be released.
+        value: Initial and maximum number of free permits, the same for all processes that use the
+            name at the same time; 0 makes a signal, which can then never be released.
         name: Name of the semaphore, shared by all processes that use it. Without a name, a
             semaphore assigned at module or class level is named after its variable; any other
             semaphore gets a unique name.
@@ -426,13 +448,16 @@ class BoundedSemaphore(Semaphore):
         layout: Naming scheme of the znodes: ``"distsync"``, ``"kazoo"`` to share the permits with
             kazoo's own Semaphore, or ``"curator"`` to share them with Curator's
             InterProcessSemaphoreV2.
+        on_mismatch: What the first use does while other processes use another number: ``"error"``
+            raises MismatchError, ``"wait"`` waits until they have ended or dropped the object, and
+            ``"adopt"`` uses their number. If none does, ``value`` is taken over in each case.
 
     Raises:
         ValueError: ``value`` is negative.
         TypeError: ``value`` is not an integer, ``on_lost`` is not callable, or both a name and a
             path are given.
-        ConfigurationError: ``acl`` or ``layout`` is not valid, or ``value`` is 0 with a layout
-            other than ``"distsync"``.
+        ConfigurationError: ``acl``, ``layout`` or ``on_mismatch`` is not valid, ``value`` is 0 with
+            a layout other than ``"distsync"``, or ``on_mismatch`` is given with either of them.
 
     Note:
         Costs, losses, fairness and znodes are those of Semaphore.
@@ -448,6 +473,5 @@ class BoundedSemaphore(Semaphore):
 
     __module__ = "distsync.threading"
 
-    @property
-    def _bound(self) -> int | None:
-        return self._initial
+    def _bound(self, core: AnyCore) -> int | None:
+        return core.initial

@@ -23,6 +23,7 @@ accepts, and None to wait forever.
 """
 
 #: Naming schemes of znodes that most objects support: Curator's, and that of kazoo's own recipes.
+ON_MISMATCH = ("error", "wait", "adopt")
 LAYOUTS = ("curator", "kazoo")
 
 
@@ -124,6 +125,13 @@ def _seconds(timeout: Any) -> float:
     if not seconds >= 0:  # NaN too
         raise ValueError("timeout value must be a non-negative number")
     return seconds
+
+
+def validate_on_mismatch(on_mismatch: object) -> str:
+    """Return ``on_mismatch`` as a str if it is valid, or raise ConfigurationError."""
+    if on_mismatch not in ON_MISMATCH:
+        raise ConfigurationError("on_mismatch", on_mismatch, f"it must be one of {', '.join(map(repr, ON_MISMATCH))}")
+    return str(on_mismatch)
 
 
 def validate_layout(layout: object, known: tuple[str, ...] = LAYOUTS) -> str:

@@ -121,7 +121,7 @@ class DistsyncContext:
         return synchronize.RLock(name=name, client=client)
 
     def Semaphore(
-        self, value: int = 1, *, name: str | None = None, client: Client | None = None
+        self, value: int = 1, *, name: str | None = None, client: Client | None = None, on_mismatch: str = "error"
     ) -> synchronize.Semaphore:
         """Create a counting semaphore. See ``synchronize.Semaphore``.
 
@@ -132,20 +132,24 @@ class DistsyncContext:
                 semaphore assigned at module or class level is named after its variable; any other
                 semaphore gets a unique name.
             client: The client to use; None uses the default client.
+            on_mismatch: What the first use does while other processes use another number:
+                ``"error"`` raises MismatchError, ``"wait"`` waits until they have ended, and
+                ``"adopt"`` uses their number.
 
         Returns:
             The semaphore.
 
         Raises:
             ValueError: ``value`` is negative.
+            ConfigurationError: ``on_mismatch`` is not valid.
         """
         with importing():
             from distsync.multiprocessing import synchronize
 
-        return synchronize.Semaphore(value, name=name, client=client)
+        return synchronize.Semaphore(value, name=name, client=client, on_mismatch=on_mismatch)
 
     def BoundedSemaphore(
-        self, value: int = 1, *, name: str | None = None, client: Client | None = None
+        self, value: int = 1, *, name: str | None = None, client: Client | None = None, on_mismatch: str = "error"
     ) -> synchronize.BoundedSemaphore:
         """Create a semaphore with a maximum number of permits. See ``synchronize.BoundedSemaphore``.
 
@@ -156,17 +160,21 @@ class DistsyncContext:
                 semaphore assigned at module or class level is named after its variable; any other
                 semaphore gets a unique name.
             client: The client to use; None uses the default client.
+            on_mismatch: What the first use does while other processes use another number:
+                ``"error"`` raises MismatchError, ``"wait"`` waits until they have ended, and
+                ``"adopt"`` uses their number.
 
         Returns:
             The semaphore.
 
         Raises:
             ValueError: ``value`` is negative.
+            ConfigurationError: ``on_mismatch`` is not valid.
         """
         with importing():
             from distsync.multiprocessing import synchronize
 
-        return synchronize.BoundedSemaphore(value, name=name, client=client)
+        return synchronize.BoundedSemaphore(value, name=name, client=client, on_mismatch=on_mismatch)
 
     def Condition(
         self, lock: Any = None, *, name: str | None = None, client: Client | None = None
@@ -214,11 +222,13 @@ class DistsyncContext:
         *,
         name: str | None = None,
         client: Client | None = None,
+        on_mismatch: str = "error",
     ) -> synchronize.Barrier:
         """Create a barrier for threads of any processes. See ``synchronize.Barrier``.
 
         Args:
-            parties: Number of threads to wait for, 1 or more. It must be the same in all processes.
+            parties: Number of threads to wait for, 1 or more. It must be the same in all processes
+                that use the name at the same time.
             action: Called without arguments by one of the threads, before they are released; None
                 calls nothing. It must pickle if the barrier is sent to another process.
             timeout: Default timeout of ``wait()`` in seconds; None waits forever.
@@ -226,17 +236,21 @@ class DistsyncContext:
                 barrier assigned at module or class level is named after its variable; any other
                 barrier gets a unique name.
             client: The client to use; None uses the default client.
+            on_mismatch: What the first use does while other processes use another number:
+                ``"error"`` raises MismatchError, ``"wait"`` waits until they have ended, and
+                ``"adopt"`` uses their number.
 
         Returns:
             The barrier.
 
         Raises:
             ValueError: ``parties`` is less than 1.
+            ConfigurationError: ``on_mismatch`` is not valid.
         """
         with importing():
             from distsync.multiprocessing import synchronize
 
-        return synchronize.Barrier(parties, action, timeout, name=name, client=client)
+        return synchronize.Barrier(parties, action, timeout, name=name, client=client, on_mismatch=on_mismatch)
 
     # ---- queues
 

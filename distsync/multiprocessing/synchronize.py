@@ -299,7 +299,8 @@ class Semaphore(semaphores.Semaphore):
     and does not come back when its process exits.
 
     Args:
-        value: Initial number of permits, the same for all objects of this name; 0 makes a signal.
+        value: Initial number of permits, the same for all processes that use the name at the same
+            time; 0 makes a signal.
         name: Name of the semaphore, shared by all processes that use it. Without a name, a
             semaphore assigned at module or class level is named after its variable; any other
             semaphore gets a unique name.
@@ -311,13 +312,16 @@ class Semaphore(semaphores.Semaphore):
         layout: Naming scheme of the znodes: ``"distsync"``, ``"kazoo"`` to share the permits with
             kazoo's own Semaphore, or ``"curator"`` to share them with Curator's
             InterProcessSemaphoreV2.
+        on_mismatch: What the first use does while other processes use another number: ``"error"``
+            raises MismatchError, ``"wait"`` waits until they have ended or dropped the object, and
+            ``"adopt"`` uses their number. If none does, ``value`` is taken over in each case.
 
     Raises:
         ValueError: ``value`` is negative.
         TypeError: ``value`` is not an integer, ``on_lost`` is not callable, or both a name and a
             path are given.
-        ConfigurationError: ``acl`` or ``layout`` is not valid, or ``value`` is 0 with a layout
-            other than ``"distsync"``.
+        ConfigurationError: ``acl``, ``layout`` or ``on_mismatch`` is not valid, ``value`` is 0 with
+            a layout other than ``"distsync"``, or ``on_mismatch`` is given with either of them.
 
     Note:
         Costs, losses, fairness and znodes are those of ``distsync.threading.Semaphore``.
@@ -348,7 +352,7 @@ class Semaphore(semaphores.Semaphore):
 
         Raises:
             OverflowError: ``timeout`` is greater than ``TIMEOUT_MAX``.
-            MismatchError: The semaphore was created with another initial value or layout.
+            MismatchError: Other processes use another initial value, or the layout is another one.
 
         Note:
             Costs 3 requests in 1 round trip if a permit is free. The first call of a process costs
@@ -363,12 +367,13 @@ class Semaphore(semaphores.Semaphore):
 
     def _acquiring(self, core: AnyCore, blocking: bool) -> Coroutine[Any, Any, Any]:
         if isinstance(core, SemaphoreCore):
-            return multiprocessing_semaphore.acquire_permit(core, describe(), blocking, current_owner(), self._bound)
+            data, owner, acquire = describe(), current_owner(), multiprocessing_semaphore.acquire_permit
+            return self._using(core, lambda: acquire(core, data, blocking, owner, self._bound(core)))
         return super()._acquiring(core, blocking)
 
     def _dropping(self, core: AnyCore, grant: Grant) -> Coroutine[Any, Any, None]:
         if isinstance(core, SemaphoreCore):
-            return multiprocessing_semaphore.drop_permit(core, grant, self._bound)
+            return multiprocessing_semaphore.drop_permit(core, grant, self._bound(core))
         return super()._dropping(core, grant)
 
     @interruptible_at_entry
@@ -402,9 +407,10 @@ class Semaphore(semaphores.Semaphore):
                 complete(semaphores.Semaphore.release, self, n)
             raise
 
-    def _releasing(self, core: AnyCore, n: int, started: list[bool]) -> Coroutine[Any, Any, None]:
+    def _releasing(self, core: AnyCore, n: int, started: list[bool]) -> Coroutine[Any, Any, Any]:
         if isinstance(core, SemaphoreCore):
-            return multiprocessing_semaphore.release_permits(core, n, self._bound, started, current_owner())
+            owner, release = current_owner(), multiprocessing_semaphore.release_permits
+            return self._changing(core, n, lambda: release(core, n, self._bound(core), started, owner))
         return super()._releasing(core, n, started)
 
     def __repr__(self) -> str:
@@ -417,7 +423,8 @@ class BoundedSemaphore(Semaphore):
     All processes together cannot release it more often than they acquired it.
 
     Args:
-        value: Initial and maximum number of free permits, the same for all objects of this name.
+        value: Initial and maximum number of free permits, the same for all processes that use the
+            name at the same time.
         name: Name of the semaphore, shared by all processes that use it. Without a name, a
             semaphore assigned at module or class level is named after its variable; any other
             semaphore gets a unique name.
@@ -429,13 +436,16 @@ class BoundedSemaphore(Semaphore):
         layout: Naming scheme of the znodes: ``"distsync"``, ``"kazoo"`` to share the permits with
             kazoo's own Semaphore, or ``"curator"`` to share them with Curator's
             InterProcessSemaphoreV2.
+        on_mismatch: What the first use does while other processes use another number: ``"error"``
+            raises MismatchError, ``"wait"`` waits until they have ended or dropped the object, and
+            ``"adopt"`` uses their number. If none does, ``value`` is taken over in each case.
 
     Raises:
         ValueError: ``value`` is negative.
         TypeError: ``value`` is not an integer, ``on_lost`` is not callable, or both a name and a
             path are given.
-        ConfigurationError: ``acl`` or ``layout`` is not valid, or ``value`` is 0 with a layout
-            other than ``"distsync"``.
+        ConfigurationError: ``acl``, ``layout`` or ``on_mismatch`` is not valid, ``value`` is 0 with
+            a layout other than ``"distsync"``, or ``on_mismatch`` is given with either of them.
 
     Note:
         Costs, losses, fairness and znodes are those of Semaphore.
@@ -449,9 +459,8 @@ class BoundedSemaphore(Semaphore):
         <BoundedSemaphore(value=1, maxvalue=2)>
     """
 
-    @property
-    def _bound(self) -> int | None:
-        return self._initial
+    def _bound(self, core: AnyCore) -> int | None:
+        return core.initial
 
     def __repr__(self) -> str:
         return f"{super().__repr__()[:-2]}, maxvalue={self._initial})>"
@@ -539,7 +548,8 @@ class Barrier(barriers.Barrier):
     ``parties`` threads of any processes wait for each other, again and again.
 
     Args:
-        parties: Number of threads to wait for, 1 or more. It must be the same in all processes.
+        parties: Number of threads to wait for, 1 or more. It must be the same in all processes that
+            use the name at the same time.
         action: Called without arguments by one of the threads, before they are released: the last
             one to arrive calls its own action. None calls nothing. It must pickle if the barrier is
             sent to another process.
@@ -550,12 +560,15 @@ class Barrier(barriers.Barrier):
         client: The client to use; None uses the default client.
         path: Path of the barrier's znode, instead of a name.
         acl: kazoo ACLs for the znodes that this object creates; None uses the client's.
+        on_mismatch: What the first use does while other processes use another number: ``"error"``
+            raises MismatchError, ``"wait"`` waits until they have ended or dropped the object, and
+            ``"adopt"`` uses their number. If none does, ``parties`` is taken over in each case.
 
     Raises:
         ValueError: ``parties`` is less than 1.
         TypeError: ``parties`` is not an integer, ``action`` is not callable, or both a name and a
             path are given.
-        ConfigurationError: ``acl`` is not valid.
+        ConfigurationError: ``acl`` or ``on_mismatch`` is not valid.
 
     Note:
         Costs, losses, interrupts and znodes are those of ``distsync.threading.Barrier``.

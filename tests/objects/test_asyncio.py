@@ -355,7 +355,7 @@ async def wait_in_condition(condition: tasks.Condition) -> None:
 
 def ephemerals(observer: Observer, namespace: str) -> list[str]:
     """Return the ephemeral znodes, except for receipts."""
-    return [path for path in observer.ephemerals(namespace) if RECEIPTS not in path]
+    return [path for path in observer.ephemerals(namespace) if RECEIPTS not in path and "/users/" not in path]
 
 
 WAITS = ["Lock", "Semaphore", "Event", "Condition", "Barrier", "get", "put", "join"]

@@ -151,7 +151,7 @@ def test_costs_of_a_latch_whose_last_count_down_alone_wakes_the_waiters(
         assert results(waiting) == [True] * 5
     with counted(client) as look:
         assert latch.count == 0
-    assert before == Cost(10, 5)
+    assert before == Cost(20, 10)  # registration, and the wait
     assert (step, idle) == (Cost(2, 2), Cost())
     assert (last, woken) == (Cost(2, 2), Cost(10, 5, 5))
     assert look == Cost(1, 1)

@@ -73,8 +73,8 @@ def left(stack: ExitStack) -> None:
 
 def stored(observer: Observer, client: Client) -> list[str]:
     """Return the znodes of objects; folders and receipts belong to no object."""
-    depth = client.namespace.count("/") + 2
-    return [path for path in observer.tree(client.namespace) if path.count("/") >= depth and "/receipts/" not in path]
+    found = (path.removeprefix(client.namespace).removeprefix("/users") for path in observer.tree(client.namespace))
+    return [path for path in found if path.count("/") >= 2 and not path.startswith("/receipts/")]
 
 
 def test_every_public_class_of_shared_objects_has_destroy() -> None:

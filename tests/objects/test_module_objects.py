@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.evaluating_programs import Program
 from helpers.leak_census import Observer
 from helpers.request_counts import counted
 from helpers.servers import ServerProcess
@@ -41,28 +42,6 @@ from shop import *
 for line in sys.stdin:
     print(json.dumps(eval(line)), flush=True)
 """
-
-
-class Program:
-    """A process that evaluates expressions."""
-
-    def __init__(self, process: subprocess.Popen[str]) -> None:
-        self.process = process
-
-    def __call__(self, expression: str) -> Any:
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.process.stdin.write(f"{expression}\n")
-        self.process.stdin.flush()
-        return json.loads(self.process.stdout.readline())
-
-    def exit(self) -> None:
-        self.process.communicate()
-        assert self.process.returncode == 0
-
-    def kill(self) -> None:
-        self.process.kill()
-        self.process.wait()
 
 
 @pytest.fixture

@@ -39,7 +39,9 @@ SHORT_SESSION_S = 2.0
 
 
 def ephemerals(client: Client, observer: Observer) -> list[str]:
-    return [path for path in observer.ephemerals(client.namespace) if "/receipts/" not in path]
+    return [
+        path for path in observer.ephemerals(client.namespace) if "/receipts/" not in path and "/users/" not in path
+    ]
 
 
 # ---- a lost connection

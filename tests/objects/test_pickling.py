@@ -398,7 +398,9 @@ def test_keyboard_interrupt_of_a_blocking_call_leaves_no_znode_and_a_usable_obje
 
 
 def ephemerals(client: Client, observer: Observer) -> list[str]:
-    return [path for path in observer.ephemerals(client.namespace) if "/receipts/" not in path]
+    return [
+        path for path in observer.ephemerals(client.namespace) if "/receipts/" not in path and "/users/" not in path
+    ]
 
 
 def reader(**options: Any) -> Any:

@@ -149,8 +149,8 @@ def enter_and_leave(barrier: Any) -> None:
             pass
 
 
-def test_first_entry_of_a_client_costs_1_more_request(client: Client, other: Client, make_client: MakeClient) -> None:
-    """It first reads the number of parties."""
+def test_first_entry_of_a_client_costs_2_more_requests(client: Client, other: Client, make_client: MakeClient) -> None:
+    """It first registers, and reads the number of parties."""
     for kind, enter, requests in ((Barrier, Barrier.wait, 3), (DoubleBarrier, DoubleBarrier.enter, 4)):
         meeting = [Running(enter_and_leave, kind(2, name="b", client=each)) for each in (client, other)]
         results(meeting)
@@ -159,7 +159,7 @@ def test_first_entry_of_a_client_costs_1_more_request(client: Client, other: Cli
         with counted(late) as cost:
             waiting = Running(enter, kind(2, name="b", client=late))
             eventually(lambda: waiting_calls(late))  # noqa: B023
-        assert cost.requests == requests + 1
+        assert cost.requests == requests + 2
         late.close()
         with pytest.raises(ClientClosedError):
             waiting.result()
@@ -288,7 +288,7 @@ def test_try_set_count_of_an_open_latch_costs_2_requests_and_a_read_of_its_count
 
 def test_call_without_effect_costs_1_more_round_trip_to_verify_the_state(client: Client) -> None:
     latch, start, slots = CountDownLatch(1, name="l"), Barrier(2, name="b"), BoundedSemaphore(1, name="s")
-    assert spent(client, start.reset) == (2 + 3, 2)
+    assert spent(client, Barrier(2).reset) == (2 + 3, 2)
     assert latch.count == 1
     assert spent(client, partial(latch.try_set_count, 2)) == (1 + 2, 2)
     latch.count_down()

@@ -22,8 +22,9 @@ from distsync._protocols.retries import read_all
 from distsync._protocols.semaphores.leases import SemaphoreCore
 from distsync._protocols.state.condition import ConditionCore
 from distsync._protocols.state.gate import GateCore
+from distsync._protocols.state.parameter_users import ParameterUser
 from distsync._protocols.state.watch_cache import WatchCache
-from distsync._protocols.steps import Children, GetData
+from distsync._protocols.steps import Children, GetData, Node
 from distsync._protocols.transactions.coordinator import TransactionCore
 from distsync._protocols.transactions.vote_records import ABORT, Decision
 from distsync.errors import ShutDown
@@ -116,6 +117,20 @@ async def single_read(core: QueueCore, maxsize: int) -> str | None:
     return path
 
 
+async def record_at_any_version(
+    user: ParameterUser, found: Node | None, parameters: Any, version: int, gone: list[str]
+) -> bool:
+    return await record(user, found, parameters, -1, gone)
+
+
+async def register_after_reading(user: ParameterUser, name: str, parameters: Any, description: Any) -> Any:
+    (found,) = await read_all(GetData(user.core.path))
+    return found if await register(user, name, parameters, description) is not None else None
+
+
+register, record = ParameterUser._register, ParameterUser._record
+
+
 @pytest.mark.parametrize(
     ("scenario", "of", "name", "instead", "message"),
     [
@@ -127,6 +142,8 @@ async def single_read(core: QueueCore, maxsize: int) -> str | None:
         ("queue-join", QueueCore, "_done_together", always([True]), "unfinished"),
         ("pool-sweep", scenarios_pool, "sweep", always(None), "is dead, but these znodes remain"),
         ("pool-initializers", Caller, "_compare_initializers", always(True), "with different initializers"),
+        ("parameter-users", ParameterUser, "_record", record_at_any_version, "at the same time"),
+        ("parameter-users", ParameterUser, "_register", register_after_reading, "at the same time"),
         ("watch-waits", WatchCache, "until", WatchCache.get, "until more than|unexpected"),
         ("cross-process-handoff", multiprocessing_lock, "_delete_holder", always(True), "asleep|2 hold"),
         ("shutdown-bulk", QueueCore, "next_path_or_shutdown", single_read, "ShutDown was raised although"),

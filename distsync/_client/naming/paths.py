@@ -43,6 +43,12 @@ def bound_object_path(namespace: str, module: str, kind: str, name: str) -> str:
     return object_path(f"{module_path(namespace, module)}/objects", kind, name)
 
 
+def users_path(namespace: str, path: str) -> str:
+    """Return the path of the folder of the users of an object; it is beside an object outside of the namespace."""
+    inside = path.startswith(f"{namespace}/")
+    return f"{namespace}/users{path[len(namespace) :]}" if inside else f"{path}.users"
+
+
 @lru_cache(maxsize=1024)
 def encode_name(name: str) -> str:
     """Return ``name`` as one component of a path."""

@@ -26,16 +26,21 @@ class Barrier(AsyncObject):
     ``parties`` tasks of any processes wait for each other, again and again.
 
     Args:
-        parties: Number of tasks to wait for, 1 or more. It must be the same in all processes.
+        parties: Number of tasks to wait for, 1 or more. It must be the same in all processes that
+            use the name at the same time.
         name: Name of the barrier, shared by all processes that use it. Without a name, a barrier
             assigned at module or class level is named after its variable; any other barrier gets a
             unique name.
         client: The client to use; None uses the default client.
         path: Path of the barrier's znode, instead of a name.
+        on_mismatch: What the first use does while other processes use another number: ``"error"``
+            raises MismatchError, ``"wait"`` waits until they have ended or dropped the object, and
+            ``"adopt"`` uses their number. If none does, ``parties`` is taken over in each case.
 
     Raises:
         ValueError: ``parties`` is less than 1.
         TypeError: ``parties`` is not an integer, or both a name and a path are given.
+        ConfigurationError: ``on_mismatch`` is not valid.
 
     Note:
         Costs 3 requests in 1 round trip and 1 watch before the wait. The last task to arrive costs
@@ -62,11 +67,17 @@ class Barrier(AsyncObject):
     _kind: ClassVar[Any] = barriers.Barrier
 
     def __init__(
-        self, parties: int, *, name: str | None = None, client: Client | None = None, path: str | None = None
+        self,
+        parties: int,
+        *,
+        name: str | None = None,
+        client: Client | None = None,
+        path: str | None = None,
+        on_mismatch: str = "error",
     ) -> None:
         if validate_int("parties", parties, or_name=True) < 1:
             raise ValueError("parties must be > 0")
-        self._init_sync(parties, name=name, client=client, path=path)
+        self._init_sync(parties, name=name, client=client, path=path, on_mismatch=on_mismatch)
 
     async def wait(self) -> int:
         """Wait until all parties have arrived.
@@ -90,7 +101,8 @@ class Barrier(AsyncObject):
         """
         await self._ready()
         try:
-            return int(await self._await(self._sync._core.wait(describe(), on_cancel_leave=True)))
+            core, data = self._sync._core, describe()
+            return int(await self._await(self._sync._using(core, lambda: core.wait(data, on_cancel_leave=True))))
         except threading.BrokenBarrierError as error:
             if BrokenBarrierError is threading.BrokenBarrierError:
                 raise
@@ -103,7 +115,8 @@ class Barrier(AsyncObject):
             Costs 3 requests in 2 round trips, and 3 more in the background.
         """
         await self._ready()
-        await self._await(self._sync._core.reset())
+        core = self._sync._core
+        await self._await(self._sync._using(core, core.reset))
 
     async def abort(self) -> None:
         """Break the barrier; waiting and arriving tasks get BrokenBarrierError.
@@ -112,7 +125,8 @@ class Barrier(AsyncObject):
             Costs 2 requests.
         """
         await self._ready()
-        await self._await(self._sync._core.abort())
+        core = self._sync._core
+        await self._await(self._sync._using(core, core.abort))
 
     @property
     def parties(self) -> int:
@@ -126,7 +140,8 @@ class Barrier(AsyncObject):
         Note:
             Costs 2 requests in 1 round trip, for which the event loop waits.
         """
-        return int(self._run_blocking(self._sync._core.state())[0])
+        core = self._sync._core
+        return int(self._run_blocking(self._sync._using(core, core.state))[0])
 
     @property
     def broken(self) -> bool:
@@ -135,7 +150,8 @@ class Barrier(AsyncObject):
         Note:
             Costs 2 requests in 1 round trip, for which the event loop waits.
         """
-        return bool(self._run_blocking(self._sync._core.state())[1])
+        core = self._sync._core
+        return bool(self._run_blocking(self._sync._using(core, core.state))[1])
 
     async def __aenter__(self) -> int:
         return await self.wait()

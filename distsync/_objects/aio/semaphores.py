@@ -31,16 +31,21 @@ class Semaphore(AsyncOwnable):
     or the end of ``async with`` raises LockLostError.
 
     Args:
-        value: Initial number of permits, the same for all objects of this name; 0 makes a signal.
+        value: Initial number of permits, the same for all processes that use the name at the same
+            time; 0 makes a signal.
         name: Name of the semaphore, shared by all processes that use it. Without a name, a
             semaphore assigned at module or class level is named after its variable; any other
             semaphore gets a unique name.
         client: The client to use; None uses the default client.
         path: Path of the semaphore's znode, instead of a name.
+        on_mismatch: What the first use does while other processes use another number: ``"error"``
+            raises MismatchError, ``"wait"`` waits until they have ended or dropped the object, and
+            ``"adopt"`` uses their number. If none does, ``value`` is taken over in each case.
 
     Raises:
         ValueError: ``value`` is negative.
         TypeError: ``value`` is not an integer, or both a name and a path are given.
+        ConfigurationError: ``on_mismatch`` is not valid, or given with a ``value`` of 0.
 
     Note:
         Acquiring and releasing a free permit costs 4 requests.
@@ -69,12 +74,13 @@ class Semaphore(AsyncOwnable):
         name: str | None = None,
         client: Client | None = None,
         path: str | None = None,
+        on_mismatch: str = "error",
     ) -> None:
         if validate_int("value", value, or_name=True) < 0:
             raise ValueError(
                 f"{'BoundedS' if self._kind is semaphores.BoundedSemaphore else 'S'}emaphore initial value must be >= 0"
             )
-        self._init_sync(value, name=name, client=client, path=path)
+        self._init_sync(value, name=name, client=client, path=path, on_mismatch=on_mismatch)
 
     async def acquire(self) -> Literal[True]:
         """Acquire a permit, waiting in FIFO order if none is free.
@@ -83,10 +89,11 @@ class Semaphore(AsyncOwnable):
             True.
 
         Raises:
-            MismatchError: The semaphore was created with another initial value.
+            MismatchError: Other processes use another initial value.
 
         Note:
-            Costs 3 requests in 1 round trip if a permit is free.
+            Costs 3 requests in 1 round trip if a permit is free. The first call of a process, or of
+            a session, costs 2 more in 1 round trip if the semaphore has a name.
 
             Waiters are served in FIFO order. If the session ends during the wait, the task enqueues
             again. If cancelled, no permit is taken and no znode is left behind.
@@ -95,7 +102,8 @@ class Semaphore(AsyncOwnable):
         """
         await self._ready()
         twin = self._sync
-        await self._await(twin._core.acquire(describe(), True, mine(), twin._bound))
+        core, data, me = twin._core, describe(), mine()
+        await self._await(twin._using(core, lambda: core.acquire(data, True, me, twin._bound(core))))
         return True
 
     def release(self) -> None:
@@ -114,13 +122,13 @@ class Semaphore(AsyncOwnable):
             Costs 1 request for a permit that is held, for which the event loop does not wait. Costs
             3 for a new one, for which it does.
         """
-        core, me, bound = self._sync._core, mine(), self._sync._bound
+        twin, core, me = self._sync, self._sync._core, mine()
         grants = of_owner(core.grants, me, 1) if isinstance(core, SemaphoreCore) else []
         if not grants:
-            self._run_blocking(core.release(1, bound, [False], me))
+            self._run_blocking(twin._using(core, lambda: core.release(1, twin._bound(core), [False], me)))
             return
         sure = self._surely(grants[0])
-        self._run_in_background(core.release(1, bound, [False], me))
+        self._run_in_background(core.release(1, twin._bound(core), [False], me))
         if not sure:
             raise self._lost(grants[0])
 
@@ -133,7 +141,8 @@ class Semaphore(AsyncOwnable):
         Note:
             Costs 2 requests in 1 round trip, for which the event loop waits.
         """
-        return bool(self._run_blocking(self._sync._core.value()) <= 0)
+        core = self._sync._core
+        return bool(self._run_blocking(self._sync._using(core, core.value)) <= 0)
 
     async def __aenter__(self) -> None:
         blocks, me = self._sync._blocks, mine()
@@ -150,7 +159,8 @@ class Semaphore(AsyncOwnable):
             if not twin._blocks.was_entered_here(depth):
                 twin._refuse_release()
             twin._blocks.set_depth(me, depth - 1)
-            await self._await(twin._core.release(1, twin._bound, [False], me), client.settings.session_timeout)
+            core = twin._core
+            await self._await(core.release(1, twin._bound(core), [False], me), client.settings.session_timeout)
         except (LockLostError, NotHeldError) as lost:
             raise_or_note(lost, error)
 
@@ -165,17 +175,21 @@ class BoundedSemaphore(Semaphore):
     A release that would make more than ``value`` permits free raises OverReleaseError.
 
     Args:
-        value: Initial and maximum number of free permits, the same for all objects of this name; 0
-            makes a signal, which can then never be released.
+        value: Initial and maximum number of free permits, the same for all processes that use the
+            name at the same time; 0 makes a signal, which can then never be released.
         name: Name of the semaphore, shared by all processes that use it. Without a name, a
             semaphore assigned at module or class level is named after its variable; any other
             semaphore gets a unique name.
         client: The client to use; None uses the default client.
         path: Path of the semaphore's znode, instead of a name.
+        on_mismatch: What the first use does while other processes use another number: ``"error"``
+            raises MismatchError, ``"wait"`` waits until they have ended or dropped the object, and
+            ``"adopt"`` uses their number. If none does, ``value`` is taken over in each case.
 
     Raises:
         ValueError: ``value`` is negative.
         TypeError: ``value`` is not an integer, or both a name and a path are given.
+        ConfigurationError: ``on_mismatch`` is not valid, or given with a ``value`` of 0.
 
     Note:
         Costs, losses, fairness and znodes are those of Semaphore.
@@ -195,6 +209,12 @@ class BoundedSemaphore(Semaphore):
     _kind: ClassVar[Any] = semaphores.BoundedSemaphore
 
     def __init__(
-        self, value: int = 1, *, name: str | None = None, client: Client | None = None, path: str | None = None
+        self,
+        value: int = 1,
+        *,
+        name: str | None = None,
+        client: Client | None = None,
+        path: str | None = None,
+        on_mismatch: str = "error",
     ) -> None:
-        super().__init__(value, name=name, client=client, path=path)
+        super().__init__(value, name=name, client=client, path=path, on_mismatch=on_mismatch)

@@ -42,7 +42,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from distsync._protocols.barriers.generation import (
     RESET,
@@ -51,7 +51,7 @@ from distsync._protocols.barriers.generation import (
     BarrierSnapshot,
     generation_in,
 )
-from distsync._protocols.receipts import Receipts, raise_deadline
+from distsync._protocols.receipts import Operation, Receipts, raise_deadline
 from distsync._protocols.retries import (
     INTERRUPTED,
     DeferredWork,
@@ -101,6 +101,12 @@ from distsync.errors import (
     OutcomeUnknownError,
     SessionLostError,
 )
+
+if TYPE_CHECKING:
+    from distsync._protocols.state.parameter_users import ParameterUser
+
+#: What an error calls the parameter.
+PARTIES = "number of parties"
 
 
 @dataclass
@@ -159,6 +165,8 @@ class BarrierCore:
         self.path = path
         self.arrivals = f"{path}/arrivals"
         self.parties = parties
+        self.wanted = {PARTIES: parties}
+        self.user: ParameterUser | None = None
         self.receipts = receipts
         #: The latest generation that this process has read.
         self.generation = 0
@@ -168,6 +176,31 @@ class BarrierCore:
         #: Clean-up of calls that gave up. It is finished before enqueueing, so that no thread is
         #: counted twice.
         self.unfinished = DeferredWork()
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """The number of parties; see parameter_users.py."""
+        return {PARTIES: self.parties}
+
+    @parameters.setter
+    def parameters(self, parameters: dict[str, Any]) -> None:
+        self.parties, self.agreed = parameters[PARTIES], True
+
+    def recorded(self, node: Node) -> dict[str, Any]:
+        """Return the recorded number of parties."""
+        return {PARTIES: generation_in(self.path, node).parties}
+
+    async def change(self, node: Node | None, parameters: dict[str, Any]) -> tuple[Operation, ...]:
+        """Return the operations that record another number, and reset the barrier.
+
+        Contenders that dead processes have left do not count any more.
+        """
+        parties = parameters[PARTIES]
+        if node is None:
+            return Create(self.path, BarrierGeneration(parties).data()), Create(self.arrivals)
+        listing = await read(Children(self.path))
+        now, waiting = generation_in(self.path, node).with_reset_marks(listing.names)
+        return (SetData(self.path, now.with_parties(parties, waiting).data(), node.stat.version),)
 
     async def _ensure_directory(self, directory: str) -> None:
         await ensure(directory, BarrierGeneration(self.parties).data())
@@ -535,8 +568,7 @@ class BarrierCore:
                     continue
                 now, waiting = self._parse_record(node).with_reset_marks(listing.names)
                 after = waiting[-1].number if waiting else now.after  # in case we exit before the mark is read
-                fresh = replace(now, generation=now.generation + 1, broken=False, after=after)
-                fresh = replace(fresh, left=(), left_all=True)
+                fresh = now.after_reset(after)
                 is_sent = True
                 try:
                     await self.receipts.commit(SetData(self.path, fresh.data(), now.version), mark)

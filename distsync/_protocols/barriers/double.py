@@ -25,7 +25,7 @@ import re
 from collections.abc import Coroutine
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from distsync._protocols.retries import (
     DECODE_ERRORS,
@@ -84,6 +84,13 @@ from distsync.errors import (
     SessionLostError,
     UsageError,
 )
+
+if TYPE_CHECKING:
+    from distsync._protocols.state.parameter_users import ParameterUser
+
+#: What an error calls the parameter.
+PARTIES = "number of parties"
+
 
 #: Name of the znode that exists while members are inside. It is not a member.
 READY = "ready"
@@ -247,6 +254,8 @@ class DoubleBarrierCore:
     def __init__(self, path: str, parties: int) -> None:
         self.path = path
         self.parties = parties
+        self.wanted = {PARTIES: parties}
+        self.user: ParameterUser | None = None
         self.visits: dict[object, Inside] = {}
         #: Whether the znode states the same number of parties. It is checked before enqueueing, so
         #: that a caller with another number is not counted.
@@ -259,6 +268,39 @@ class DoubleBarrierCore:
     def idle(self) -> bool:
         """Whether no thread of this process is inside."""
         return not self.visits
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """The number of parties; see parameter_users.py."""
+        return {PARTIES: self.parties}
+
+    @parameters.setter
+    def parameters(self, parameters: dict[str, Any]) -> None:
+        self.parties, self.agreed = parameters[PARTIES], True
+
+    def recorded(self, node: Node) -> dict[str, Any]:
+        """Return the recorded number of parties; None if a client of another library created the barrier."""
+        return {PARTIES: parties_in(self.path, node)}
+
+    async def change(self, node: Node | None, parameters: dict[str, Any]) -> tuple[Operation, ...]:
+        """Return the operations that record another number, and delete what dead processes have left.
+
+        Members of other libraries stay.
+        """
+        parties = parameters[PARTIES]
+        if node is None:
+            await ensure(self.path, DoubleBarrierState(self.path, parties, ()).data(), container=True)
+            raise BadVersionError(self.path)
+        listing: Listing = await read(Children(self.path))
+        meeting = meeting_in(self.path, listing, node)
+        if meeting is None:
+            raise BadVersionError(self.path)
+        left = [name for name in meeting.names if LOCK in name]
+        others = tuple(name for name in meeting.present if name not in left)
+        changed = DoubleBarrierState(self.path, parties, () if meeting.parties is None else others)
+        deleted = left if others or not meeting.ready else [*left, READY]
+        deletions = [Delete(f"{self.path}/{name}") for name in deleted]
+        return SetData(self.path, changed.data(), node.stat.version), *deletions
 
     def check_outside(self, owner: object) -> None:
         """Raise UsageError if ``owner`` is inside."""

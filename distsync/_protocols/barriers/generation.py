@@ -82,6 +82,15 @@ class BarrierGeneration:
         left = tuple(each.name for each in in_order(self.left) if record.includes(each))
         return replace(record, left=left, left_all=self.left_all or not remaining)
 
+    def after_reset(self, after: int | None) -> BarrierGeneration:
+        """Return the data after a reset, for which contenders up to ``after`` do not count."""
+        return replace(self, generation=self.generation + 1, broken=False, after=after, left=(), left_all=True)
+
+    def with_parties(self, parties: int, waiting: list[ContenderNode]) -> BarrierGeneration:
+        """Return the data after the number of parties was changed; contenders that were ``waiting`` do not count."""
+        after = waiting[-1].number if waiting else self.after
+        return replace(self.after_reset(after), parties=parties)
+
     def without_waiter(self, name: str) -> BarrierGeneration:
         """Return the data after this contender was cancelled."""
         left = (*self.left, name)[-max(2 * self.parties, REMEMBERED) :]

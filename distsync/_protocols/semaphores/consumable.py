@@ -9,6 +9,8 @@ Znodes:
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from distsync._protocols.queues.blocking_get import LocalTurnQueue, take
 from distsync._protocols.receipts import Receipts
 from distsync._protocols.retries import ensure, read
@@ -21,6 +23,8 @@ class SignalCore:
     """In-process state of a signal, shared by all its threads."""
 
     initial = 0
+    wanted: ClassVar[dict[str, int]] = {"initial value": 0}
+    user = None
 
     poll_interval: float | None = None
 

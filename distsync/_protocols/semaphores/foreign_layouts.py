@@ -61,10 +61,13 @@ class PoolSemaphoreCore:
 
     #: Suffix of the names of waiters.
     name_suffix: str
+    #: Its users are not known, since other clients do not register, so that its number cannot be changed.
+    user = None
 
     def __init__(self, path: str, initial: int) -> None:
         self.path = path
         self.initial = initial
+        self.wanted = {"initial value": initial}
         self.grants: deque[Grant] = deque()
 
     @property

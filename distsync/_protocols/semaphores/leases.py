@@ -15,11 +15,11 @@ import json
 from collections import deque
 from collections.abc import Awaitable, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from distsync._protocols import wait_queue
 from distsync._protocols.locks.grant import Grant, TemporaryOwner, hold, of_owner
-from distsync._protocols.receipts import Receipts
+from distsync._protocols.receipts import Operation, Receipts
 from distsync._protocols.retries import (
     DECODE_ERRORS,
     INTERRUPTED,
@@ -36,6 +36,7 @@ from distsync._protocols.steps import (
     Check,
     Children,
     Connected,
+    Create,
     Delete,
     GetData,
     Listing,
@@ -60,6 +61,12 @@ from distsync.errors import (
     SessionLostError,
 )
 
+if TYPE_CHECKING:
+    from distsync._protocols.state.parameter_users import ParameterUser
+
+#: What an error calls the number of permits.
+INITIAL = "initial value"
+
 
 def parse_permits(path: str, data: bytes) -> tuple[int, int]:
     """Return the initial number of permits, and the number released beyond it."""
@@ -81,9 +88,31 @@ class SemaphoreCore:
     def __init__(self, path: str, initial: int, receipts: Receipts) -> None:
         self.path = path
         self.initial = initial
+        self.wanted = self.parameters
+        self.user: ParameterUser | None = None
         self.receipts = receipts
         self.grants: deque[Grant] = deque()
         self.extra, self.version = 0, -1
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """The initial number of permits; see parameter_users.py."""
+        return {INITIAL: self.initial}
+
+    @parameters.setter
+    def parameters(self, parameters: dict[str, Any]) -> None:
+        self.initial = parameters[INITIAL]
+        self.extra, self.version = 0, -1
+
+    def recorded(self, node: Node) -> dict[str, Any]:
+        """Return the recorded number."""
+        initial, _ = parse_permits(self.path, node.data)
+        return {INITIAL: initial}
+
+    async def change(self, node: Node | None, parameters: dict[str, Any]) -> tuple[Operation, ...]:
+        """Return the operation that records another number; permits that were added are gone."""
+        data = format_permits(parameters[INITIAL], 0)
+        return (Create(self.path, data) if node is None else SetData(self.path, data, node.stat.version),)
 
     @property
     def idle(self) -> bool:
@@ -166,7 +195,9 @@ class SemaphoreCore:
             view = await lease.read()
 
     async def hold_permit(self, entry: wait_queue.QueueEntry, owner: object) -> Grant:
-        """Hold a permit by an admitted contender."""
+        """Hold a permit by an admitted contender. Raise MismatchError if the number was changed in between."""
+        if self.user is not None:
+            await self.user.rejoin(entry.session_id)
         grant = await hold(entry, owner)
         self.grants.append(grant)
         return grant

@@ -15,11 +15,24 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from distsync._protocols.receipts import Operation, Receipts
 from distsync._protocols.retries import DECODE_ERRORS, INTERRUPTED, ensure, parent_of, read, read_all
 from distsync._protocols.state.versioned_value import setting
-from distsync._protocols.steps import Connected, Create, Delete, GetData, Multi, Node, Sync, Wait, WakeReason, Watch
+from distsync._protocols.steps import (
+    Connected,
+    Create,
+    Delete,
+    Exists,
+    GetData,
+    Multi,
+    Node,
+    Sync,
+    Wait,
+    WakeReason,
+    Watch,
+)
 from distsync._signal_handlers import raise_if_from_handler
 from distsync.errors import (
     BadVersionError,
@@ -29,6 +42,9 @@ from distsync.errors import (
     NodeExistsError,
     NoNodeError,
 )
+
+if TYPE_CHECKING:
+    from distsync._protocols.state.parameter_users import ParameterUser
 
 
 @dataclass(frozen=True)
@@ -61,7 +77,35 @@ class LatchCore:
         self.path = path
         self.closed = f"{path}/closed"
         self.count = count
+        self.wanted = self.parameters
+        self.user: ParameterUser | None = None
         self.receipts = receipts
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """The initial count; see parameter_users.py."""
+        return {"count": self.count}
+
+    @parameters.setter
+    def parameters(self, parameters: dict[str, Any]) -> None:
+        self.count = parameters["count"]
+
+    def recorded(self, node: Node) -> dict[str, Any]:
+        """Return the recorded count."""
+        return {"count": record_in(self.path, node).count}
+
+    async def change(self, node: Node | None, parameters: dict[str, Any]) -> tuple[Operation, ...]:
+        """Return the operations that record another count, with which the latch begins again."""
+        count = parameters["count"]
+        if node is None:
+            create = Create(self.path, LatchRecord(count, count).data())
+            return (create, Create(self.closed)) if count else (create,)
+        record = LatchRecord(count, count, record_in(self.path, node).round + 1)
+        change = setting(self.path, record.data(), node.stat.version)
+        is_closed = await read(Exists(self.closed)) is not None
+        if is_closed == (count > 0):
+            return change
+        return *change, Create(self.closed) if count else Delete(self.closed)
 
     async def tally(self) -> LatchRecord:
         """Return the current record."""

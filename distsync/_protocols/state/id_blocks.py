@@ -13,20 +13,36 @@ znode has another czxid, or none, and the basis (receipts.py) has changed, thoug
 not lost, so that the servers were neither wiped nor restored.
 
 Znodes:
-  ``<path>``        data: ``{"block": n, "start": first id}``
+  ``<path>``        data: ``{"block": n, "start": first id}``; after a change of the parameters
+                    ``{"block": n, "start": origin, "requested": start}``
   ``<path>/<era>``  version: the number of blocks taken
 """
 
 from __future__ import annotations
 
 import json
+from typing import TYPE_CHECKING, Any
 
 from distsync._protocols.queues.blocking_get import LocalTurnQueue
-from distsync._protocols.receipts import Basis, Receipts
-from distsync._protocols.retries import DECODE_ERRORS, INTERRUPTED, ensure, read_all
-from distsync._protocols.steps import Children, Connected, GetData, Listing, Node, SessionInfo, SetData, Signal
+from distsync._protocols.receipts import Basis, Operation, Receipts
+from distsync._protocols.retries import DECODE_ERRORS, INTERRUPTED, ensure, read, read_all
+from distsync._protocols.steps import (
+    Children,
+    Connected,
+    Create,
+    Delete,
+    GetData,
+    Listing,
+    Node,
+    SessionInfo,
+    SetData,
+    Signal,
+)
 from distsync._signal_handlers import raise_if_from_handler
 from distsync.errors import CorruptNodeError, DeadlineError, MismatchError, NoNodeError
+
+if TYPE_CHECKING:
+    from distsync._protocols.state.parameter_users import ParameterUser
 
 #: Number of blocks of an era: the versions greater than 0.
 ERA_SIZE = 2**31
@@ -43,6 +59,10 @@ class IdsCore:
         self.receipts = receipts
         self.block = block
         self.start = start
+        self.wanted = self.parameters
+        self.user: ParameterUser | None = None
+        #: The id at which the number 0 would begin; ``start``, unless the parameters were changed.
+        self.origin = start
         self.era: int | None = None
         self.used = False
         self.next = self.end = 0
@@ -66,6 +86,42 @@ class IdsCore:
         self.era, self.used, self.last_block, self.czxid = None, False, -1, 0
         self.next = self.end
 
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """Block and start; see parameter_users.py."""
+        return {"block": self.block, "start": self.start}
+
+    @parameters.setter
+    def parameters(self, parameters: dict[str, Any]) -> None:
+        self.block, self.start = parameters["block"], parameters["start"]
+        self.era = None  # it may have been changed, and back
+
+    def recorded(self, node: Node) -> dict[str, Any]:
+        """Return block and start in the record."""
+        block, start, _ = parameters_in(self.path, node)
+        return {"block": block, "start": start}
+
+    async def change(self, node: Node | None, parameters: dict[str, Any]) -> tuple[Operation, ...]:
+        """Return the operations that record another block and start, in an era of their own.
+
+        The first id is at least the next one so far. The former era is deleted, so that a process that
+        still knows it takes no block of it.
+        """
+        block, start = parameters["block"], parameters["start"]
+        if node is None:
+            return Create(self.path, record_of(block, start, start)), Create(self._path(0))
+        old_block, _, origin = parameters_in(self.path, node)
+        listing = await read(Children(self.path))
+        eras = sorted(int(name) for name in listing.names if name.isdigit())
+        era, taken = eras[-1] if eras else -1, 0
+        if eras:
+            stat = (await read(GetData(self._path(era)))).stat
+            taken = stat.version if stat.version >= 0 else ERA_SIZE
+        first = max(start, origin + (max(era, 0) * ERA_SIZE + taken) * old_block)
+        record = record_of(block, start, first - (era + 1) * ERA_SIZE * block)
+        deletions = [Delete(self._path(each), taken if each == era else -1) for each in eras]
+        return SetData(self.path, record, node.stat.version), *deletions, Create(self._path(era + 1))
+
     async def take(self, count: int = 1) -> list[int]:
         """Return ``count`` ids that are unique among all processes."""
         taken: list[int] = []
@@ -88,7 +144,7 @@ class IdsCore:
                 raise DeadlineError(f"taking ids of {self.path}")
             if self.next == self.end:
                 number = await self._take_block()
-                self.next = self.start + number * self.block
+                self.next = self.origin + number * self.block
                 self.end = self.next + self.block
         finally:
             self.turns.pass_on(turn)
@@ -154,18 +210,30 @@ class IdsCore:
             if eras:
                 self.era = max(eras)
             else:
-                await ensure(self.path, json.dumps({"block": self.block, "start": self.start}).encode())
+                await ensure(self.path, record_of(self.block, self.start, self.start))
                 await ensure(self._path(0))
         return self.era
 
     def _check(self, node: Node) -> None:
-        try:
-            fields = json.loads(node.data)
-            block, start = int(fields["block"]), int(fields["start"])
-        except DECODE_ERRORS as error:
-            raise_if_from_handler(error)
-            raise CorruptNodeError(self.path, node.data) from None
+        block, start, self.origin = parameters_in(self.path, node)
         if block != self.block:
             raise MismatchError("the block", self.path, block, self.block)
         if start != self.start:
             raise MismatchError("the start", self.path, start, self.start)
+
+
+def record_of(block: int, start: int, origin: int) -> bytes:
+    """Return the record. An earlier version of distsync refuses one whose origin is another one than its start."""
+    fields = {"block": block, "start": origin}
+    return json.dumps(fields if origin == start else {**fields, "requested": start}).encode()
+
+
+def parameters_in(path: str, node: Node) -> tuple[int, int, int]:
+    """Return block, start and origin in the record. Raises CorruptNodeError."""
+    try:
+        fields = json.loads(node.data)
+        block, origin = int(fields["block"]), int(fields["start"])
+        return block, int(fields.get("requested", origin)), origin
+    except DECODE_ERRORS as error:
+        raise_if_from_handler(error)
+        raise CorruptNodeError(path, node.data) from None

@@ -18,12 +18,24 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 from distsync._protocols.queues.blocking_get import LocalTurnQueue
-from distsync._protocols.receipts import Receipts
+from distsync._protocols.receipts import Operation, Receipts
 from distsync._protocols.retries import DECODE_ERRORS, INTERRUPTED, ensure, read
 from distsync._protocols.state.versioned_value import Remembered, setting
-from distsync._protocols.steps import Background, GetData, Guid, Multi, Node, Signal, Stat, Wait, WakeReason
+from distsync._protocols.steps import (
+    Background,
+    Create,
+    GetData,
+    Guid,
+    Multi,
+    Node,
+    Signal,
+    Stat,
+    Wait,
+    WakeReason,
+)
 from distsync._signal_handlers import raise_if_from_handler
 from distsync.errors import (
     BadVersionError,
@@ -33,6 +45,9 @@ from distsync.errors import (
     NoNodeError,
     ZnodeError,
 )
+
+if TYPE_CHECKING:
+    from distsync._protocols.state.parameter_users import ParameterUser
 
 #: Tolerance when comparing tokens: less than one token in years.
 ROUNDING = 1e-9
@@ -106,6 +121,8 @@ class RateCore:
         self.receipts = receipts
         self.rate = rate
         self.burst = burst
+        self.wanted = self.parameters
+        self.user: ParameterUser | None = None
         self.turns = LocalTurnQueue()
         self.known: Remembered[Bucket] = Remembered()
 
@@ -113,6 +130,30 @@ class RateCore:
     def idle(self) -> bool:
         """Whether no thread is asking."""
         return not self.turns.is_held
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """Rate and burst; see parameter_users.py."""
+        return {"rate": self.rate, "burst": self.burst}
+
+    @parameters.setter
+    def parameters(self, parameters: dict[str, Any]) -> None:
+        self.rate, self.burst = parameters["rate"], parameters["burst"]
+        self.known = Remembered()
+
+    def recorded(self, node: Node) -> dict[str, Any]:
+        """Return rate and burst in the bucket."""
+        bucket = bucket_in(self.path, node)
+        return {"rate": bucket.rate, "burst": bucket.burst}
+
+    async def change(self, node: Node | None, parameters: dict[str, Any]) -> tuple[Operation, ...]:
+        """Return the operations that record another rate. The bucket keeps its tokens, up to the new burst."""
+        rate, burst = parameters["rate"], parameters["burst"]
+        if node is None:
+            return (Create(self.path, Bucket(rate, burst, burst).data()),)
+        bucket = bucket_in(self.path, node).asked(0, None, await Guid())
+        changed = replace(bucket, rate=rate, burst=burst, level=min(burst, bucket.level))
+        return setting(self.path, changed.data(), node.stat.version)
 
     async def acquire(self, tokens: float, longest_s: float | None) -> bool:
         """Take ``tokens``, waiting until they are available.

@@ -30,6 +30,7 @@ from simulation.scenarios.joinable import JOINABLE
 from simulation.scenarios.latch import LATCH
 from simulation.scenarios.lock import LOCK, RLOCK
 from simulation.scenarios.observers import OBSERVERS
+from simulation.scenarios.parameter_users import PARAMETER_USERS
 from simulation.scenarios.partitioner import PARTITION
 from simulation.scenarios.pool import POOL, POOL_SWEEP
 from simulation.scenarios.pool_initializers import POOL_INITIALIZERS
@@ -89,6 +90,7 @@ ALL = (
     GROUP,
     GATE,
     GENERATION,
+    PARAMETER_USERS,
     DOUBLE_BARRIER,
     LATCH,
     COUNTER,
