@@ -208,7 +208,7 @@ def make_client(
     yield make
     try:
         if not request.node.stash.get(FAILED, False) and not all(client.closed for client in made):
-            member = re.compile(f"{namespace}/module/[^/]+/m_")  # of a module's generation, until its client is closed
+            member = re.compile(f"{namespace}/(module|process)/[^/]+/m_")  # of a generation, until its client is closed
             remains = nothing_more(
                 lambda: [one for one in observer.ephemerals(namespace) if RECEIPTS not in one and not member.match(one)]
             )

@@ -26,6 +26,7 @@ NOT_IN_PATH = re.compile(f"[{REFUSED}]")
 ENCODED = re.compile("(?:%[0-9A-F]{2})+")
 RESERVED = (".", "..", "zookeeper")
 EMPTY = "%"
+CREATED_BY = re.compile("/process/([0-9a-f]{16}-[0-9]+-[0-9]+)/objects/")
 
 
 def object_path(namespace: str, kind: str, name: str) -> str:
@@ -41,6 +42,17 @@ def module_path(namespace: str, module: str) -> str:
 def bound_object_path(namespace: str, module: str, kind: str, name: str) -> str:
     """Return the path of an object that is bound to its name in a module, or in a script."""
     return object_path(f"{module_path(namespace, module)}/objects", kind, name)
+
+
+def process_objects_path(namespace: str, process: str) -> str:
+    """Return the path of the objects without a name that a process has created."""
+    return f"{namespace}/process/{process}/objects"
+
+
+def creator_in(path: str) -> str | None:
+    """Return the process that created the object without a name to which a path belongs; None if there is none."""
+    found = CREATED_BY.search(path) if "/process/" in path else None
+    return None if found is None else found[1]
 
 
 @lru_cache(maxsize=1024)

@@ -33,6 +33,7 @@ from simulation.scenarios.observers import OBSERVERS
 from simulation.scenarios.partitioner import PARTITION
 from simulation.scenarios.pool import POOL, POOL_SWEEP
 from simulation.scenarios.pool_initializers import POOL_INITIALIZERS
+from simulation.scenarios.process_objects import PROCESS_OBJECTS
 from simulation.scenarios.queue_join import QUEUE_JOIN
 from simulation.scenarios.queues import (
     BOUNDED,
@@ -89,6 +90,7 @@ ALL = (
     GROUP,
     GATE,
     GENERATION,
+    PROCESS_OBJECTS,
     DOUBLE_BARRIER,
     LATCH,
     COUNTER,
