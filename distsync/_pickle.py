@@ -23,6 +23,7 @@ HOMES = {
     "shared_lock": "distsync._objects.shared_lock",
     "shared_object": "distsync._objects.base",
     "synchronized_method": "distsync._objects.synchronized",
+    "unnamed_object": "distsync._objects.base",
 }
 """The module that defines each name."""
 

@@ -208,8 +208,8 @@ def make_client(
     yield make
     try:
         if not request.node.stash.get(FAILED, False) and not all(client.closed for client in made):
-            # of a module's generation, or a user of an object's parameters, until its client is closed
-            member = re.compile(f"{namespace}/(module/[^/]+/m_|.*users/.*/u_)")
+            # of a generation, or a user of an object's parameters, until its client is closed
+            member = re.compile(f"{namespace}/((module|process)/[^/]+/m_|.*users/.*/u_)")
             remains = nothing_more(
                 lambda: [one for one in observer.ephemerals(namespace) if RECEIPTS not in one and not member.match(one)]
             )

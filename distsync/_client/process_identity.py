@@ -34,6 +34,11 @@ def is_dead(identity: str) -> bool:
     return not _exists(int(pid)) if now is None else now != int(started)
 
 
+def is_local(identity: str) -> bool:
+    """Return whether it is certain whether the process still runs, because it is one of this host."""
+    return identity.partition("-")[0] == _host()
+
+
 @lru_cache(maxsize=1)
 def _host() -> str:
     """Return what identifies the running system and its namespace of process ids."""

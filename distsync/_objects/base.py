@@ -22,7 +22,14 @@ from distsync._client import default_client as default
 from distsync._client.contender_info import Contender
 from distsync._client.deadlines import read_timeout
 from distsync._client.naming import inference
-from distsync._client.naming.paths import bound_object_path, check_path, users_path
+from distsync._client.naming.paths import (
+    bound_object_path,
+    check_path,
+    creator_in,
+    object_path,
+    process_objects_path,
+    users_path,
+)
 from distsync._objects.validation import validate_timeout
 from distsync._pickle import stable_pickle_name
 from distsync._protocols.receipts import Receipts
@@ -39,6 +46,7 @@ from distsync.errors import (
 
 if TYPE_CHECKING:
     from distsync._client.client import Client
+    from distsync._objects.unnamed import Reference
 
 CoreT = TypeVar("CoreT")
 
@@ -51,6 +59,21 @@ class _ThreadToken(threading.local):
 
 
 this_thread = _ThreadToken()
+
+
+class _PickleUse(threading.local):
+    """What becomes of the pickles that this thread makes or reads now.
+
+    Attributes:
+        is_moved: Whether it is in a queue, which gives it to one receiver. Such a pickle is a reference of its own.
+        is_copied: Whether the object is copied, and no pickle is made.
+    """
+
+    is_moved = False
+    is_copied = False
+
+
+pickle_use = _PickleUse()
 
 
 def current_owner() -> object:
@@ -104,6 +127,13 @@ class SharedObject:
     _module: inference.Module | None = None
     #: Whether processes remember versions of the object's znodes, which begin again after `destroy`.
     _has_versions: ClassVar[bool] = False
+    #: The process that created the object, or that to which this one belongs, if it has no name. Such objects live
+    #: below a folder of that process.
+    _home: str | None = None
+    #: The token of the pickle from which the object was made, and which no other process can read any more.
+    _token: str | None = None
+    #: This process's reference to the object without a name, which copies share.
+    _reference: Reference | None = None
 
     def __init__(
         self, name: str | None, client: Client | None, path: str | None, acl: Sequence[Any] | None = None
@@ -117,7 +147,7 @@ class SharedObject:
         if acl is not None:
             self._acl = _checked_acl(acl)
         if path is not None:
-            resolved = inference.Name(path, False)
+            resolved, self._home = inference.Name(path, False), creator_in(path)
         elif name is None and self._is_private_if_unnamed:
             place = inference.creation_place(self._naming_target or self)
             resolved = inference.Name(inference.fresh_name(), True, place)
@@ -130,6 +160,11 @@ class SharedObject:
         self._state_entry: Any = None
         if self._is_unnamed:
             lifecycle.register_before_fork(self)
+            if not self._is_private_if_unnamed:
+                with lifecycle.importing():
+                    from distsync._client.process_identity import identity_of  # deferred: others have a name
+
+                self._home = identity_of(self._creator_pid)
         if self._module is not None:
             inference.bound_modules[self._module, client] = None
         for listener in creation_listeners:
@@ -159,6 +194,8 @@ class SharedObject:
         if self._module is not None:
             client = self.client
             return bound_object_path(client.namespace, self._module.key(client.hosts is None), self._kind, self._name)
+        if self._home is not None:
+            return object_path(process_objects_path(self.client.namespace, self._home), self._kind, self._name)
         return self.client.path(self._kind, self._name)
 
     def _shared_state(self, make: Callable[[str], CoreT]) -> CoreT:
@@ -168,21 +205,31 @@ class SharedObject:
         client, path = self.client, self.path
         if self._acl is not None:
             client.protect(path, self._acl)
-        return client.local(path, partial(self._create_state, client, path, make), self._kind, self)
+        if self._home is not None:
+            self._refer(client)
+        return client.local(path, partial(make, path), self._kind, self)
+
+    def _refer(self, client: Client) -> Reference:
+        """Return the reference of this process to this object without a name, making it if there is none."""
+        reference = self._reference
+        if reference is None or not reference.is_of(client):
+            with lifecycle.importing():
+                from distsync._objects.unnamed import Reference  # deferred: it is for objects without a name
+            is_creator = self._is_unnamed and self._creator_pid == os.getpid()
+            token = self._token if reference is None else None
+            made = Reference(client, str(self._home), self._name, self.path, is_creator, token)
+            if reference is not None:  # it is that of a parent process, or of a client that is no longer the default
+                if reference.is_shared:
+                    made.keep()
+                reference.keep()
+            self._reference = reference = made
+        return reference
 
     def _report_use(self) -> None:
         """Tell the program that it uses an object that no other process can find, unless one can."""
         if self._creation is not None and self._creator_pid == os.getpid():
             self._creation.report_use()
         self._reports_use = False
-
-    def _create_state(self, client: Client, path: str, make: Callable[[str], CoreT]) -> CoreT:
-        if self._is_unnamed and self._creator_pid == os.getpid():
-            client.at_close(path, partial(remove_tree, path))
-            if not self._was_pickled:
-                self._finalizer = weakref.finalize(self, forget_unnamed, client, path, self._forks)
-                self._finalizer.atexit = False
-        return make(path)
 
     @property
     def _is_anonymous(self) -> bool:
@@ -193,18 +240,23 @@ class SharedObject:
     def _is_fresh(self) -> bool:
         """Whether the object is in its initial state: no process has used it, and no other one knows it."""
         is_private = self._is_unnamed and not self._was_pickled and self._forks == lifecycle.fork_count()
-        return is_private and self._finalizer is None and self._creator_pid == os.getpid()
+        return is_private and self._reference is None and self._creator_pid == os.getpid()
 
     def mark_shared(self) -> None:
-        """Keep an unnamed object's znodes until its client closes, because others may use it now.
+        """Note that other processes may use the object from now on, so that its use is worth no warning.
+
+        What they leave of an object without a name is deleted when the client closes, if no process uses it then.
 
         This is called before a fork and when the object is pickled.
         """
         if self._creation is not None:
             self._creation.travelled = True
-        if self._is_unnamed and self._creator_pid == os.getpid() and self._state_entry is None:
+        if self._home is not None and self._reference is None and self._creator_pid == os.getpid():
+            with lifecycle.importing():
+                from distsync._objects.unnamed import share_unused  # deferred: it is for objects without a name
+
             with suppress(DistsyncError):
-                self.client.at_close(self.path, partial(remove_tree, self.path))
+                share_unused(self.client)
 
     @property
     def _receipts(self) -> Receipts:
@@ -221,16 +273,23 @@ class SharedObject:
             raise
 
     def _as_member(self, protocol: Coroutine[Any, Any, Any]) -> Coroutine[Any, Any, Any]:
-        """Return a protocol that joins the generation of the object's module first, if that is necessary."""
-        if self._module is None:
+        """Return a protocol that joins the generation to which the object belongs first, if that is necessary."""
+        if self._module is None and self._home is None:
             return protocol
-        client = self.client
-        with lifecycle.importing():
-            from distsync._objects.module_membership import (
-                as_member,  # deferred: it is for objects without a given name
-            )
+        return self._joining()(protocol)
 
-        return as_member(client, self._module, protocol)
+    def _joining(self) -> Callable[[Coroutine[Any, Any, Any]], Coroutine[Any, Any, Any]]:
+        """Return a function that does what `_as_member` does, and does not refer to this object."""
+        client = self.client
+        with lifecycle.importing():  # deferred: these are for objects without a given name
+            from distsync._objects.module_membership import as_member
+            from distsync._objects.unnamed import as_user
+        if self._module is not None:
+            return partial(as_member, client, self._module)
+        if self._home is not None and self.path.startswith(process_objects_path(client.namespace, self._home)):
+            self._refer(client).begin_use()
+            return partial(as_user, client, self._home)
+        return _unchanged
 
     @interruptible_at_entry
     def _read(self, protocol: Coroutine[Any, Any, Any]) -> Any:
@@ -312,15 +371,48 @@ class SharedObject:
         return {}
 
     def __reduce__(self) -> tuple[Any, ...]:
+        options = self._options() if self._acl is None else {**self._options(), "acl": self._acl}
+        if self._home is not None and self._explicit_path is None:
+            token = None if pickle_use.is_copied else self._pickled()
+            origin = self.client.origin
+            return unnamed_object, (type(self), self._arguments(), self._name, self._home, token, origin, options)
         self._was_pickled = True
         if self._finalizer is not None:
             self._finalizer.detach()  # others may use it now: it is deleted when the creating client closes
         self.mark_shared()
         path = self._explicit_path
         origin = self.client.origin
-        options = self._options() if self._acl is None else {**self._options(), "acl": self._acl}
         name = None if path else self._name if self._module is None else (self._name, *self._module)
         return shared_object, (type(self), self._arguments(), name, path, origin, options)
+
+    def _pickled(self) -> str | None:
+        """Note that this object without a name is pickled. Return the token of the pickle, if it has one."""
+        self._was_pickled = True
+        self.mark_shared()
+        reference = self._refer(self.client)
+        if pickle_use.is_moved:
+            return reference.issue()
+        reference.keep()
+        return None
+
+    def __copy__(self) -> Any:
+        """Return another Python object for the same object. Both have the same lifetime in this process."""
+        try:
+            pickle_use.is_copied = True
+            make, arguments = self.__reduce__()[:2]
+        finally:
+            pickle_use.is_copied = False
+        made = make(*arguments)
+        if self._home is not None:
+            made._reference = self._refer(self.client)
+        return made
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        return self.__copy__()
+
+
+def _unchanged(protocol: Coroutine[Any, Any, Any]) -> Coroutine[Any, Any, Any]:
+    return protocol
 
 
 class ParametrizedObject(SharedObject):
@@ -410,6 +502,38 @@ def shared_object(
         return kind(*arguments, name=name, path=path, client=client, **options)
     found = kind(*arguments, name=name[0], client=client, **options)
     found._bind(inference.Module(*name[1:]))
+    return found
+
+
+@stable_pickle_name
+def unnamed_object(
+    kind: type[Any],
+    arguments: tuple[Any, ...],
+    name: str,
+    home: str,
+    token: str | None,
+    origin: Any,
+    options: dict[str, Any],
+) -> Any:
+    """Return the object without a name that the process ``home`` created, where its pickle arrived.
+
+    Args:
+        kind: The class of the object.
+        arguments: The positional arguments for the constructor, without the name.
+        name: The generated name.
+        home: What identifies the process that created the object.
+        token: The token of the pickle, if it was put into a queue.
+        origin: The server and the namespace.
+        options: The keyword arguments for the constructor.
+
+    Returns:
+        The object.
+    """
+    found = kind(*arguments, name=name, client=default.client_of(origin), **options)
+    found._home = home
+    if pickle_use.is_moved and token is not None:
+        found._token = token
+        found._refer(found.client)
     return found
 
 

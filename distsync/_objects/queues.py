@@ -8,7 +8,7 @@ from queue import Empty, Full
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 from distsync._client.contender_info import describe
-from distsync._objects.base import SharedObject
+from distsync._objects.base import SharedObject, pickle_use
 from distsync._objects.validation import refuse_positional, validate_maxsize, validate_timeout
 from distsync._protocols.queues.bulk import Progress, get_many, put_many
 from distsync._protocols.queues.fifo import QueueCore
@@ -46,17 +46,33 @@ class _QueueBase(SharedObject, Generic[Item]):
         """Return the sort key that the item's znode name contains."""
         return ""
 
+    def _encoded_to_move(self, item: Item) -> bytes:
+        """Return the item as bytes, which one process gets, once."""
+        try:
+            pickle_use.is_moved = True
+            return self.client.codec.encode(item, self.path)
+        finally:
+            pickle_use.is_moved = False
+
+    def _decoded_from_move(self, data: bytes) -> Item:
+        """Return the item in bytes that were removed from the queue."""
+        try:
+            pickle_use.is_moved = True
+            item: Item = self.client.codec.decode(data, self.path)
+            return item
+        finally:
+            pickle_use.is_moved = False
+
     def _put_now(self, item: Item, block: bool, timeout: float | None, maxsize: int) -> None:
         core = self._core
-        data = self.client.codec.encode(item, self.path)
+        data = self._encoded_to_move(item)
         self._run(core.put(data, block, self._key(item), maxsize, timeout is None), timeout)
 
     def _get_now(self, block: bool, timeout: float | None, maxsize: int) -> Item:
         data = self._run(self._core.get(describe(), block, maxsize), timeout)
         if data is None:
             raise Empty
-        item: Item = self.client.codec.decode(data, self.path)
-        return item
+        return self._decoded_from_move(data)
 
 
 class Queue(_QueueBase[Item]):
@@ -258,8 +274,7 @@ class Queue(_QueueBase[Item]):
         seconds = (
             validate_timeout(timeout, "queue", block) if maxsize > 0 else timeout if timeout and timeout > 0 else None
         )
-        context, codec = self.path, self.client.codec
-        encoded = [(self._key(item), codec.encode(item, context)) for item in items]
+        encoded = [(self._key(item), self._encoded_to_move(item)) for item in items]
         progress = Progress()
         try:
             self._run(put_many(core, encoded, bool(block), progress, maxsize), seconds)
@@ -317,7 +332,7 @@ class Queue(_QueueBase[Item]):
         refused: PayloadRefusedError | None = None
         for data in found:
             try:
-                got.append(self.client.codec.decode(data, self.path))
+                got.append(self._decoded_from_move(data))
             except PayloadRefusedError as error:
                 refused = error
         if refused is not None:
@@ -572,7 +587,7 @@ class SimpleQueue(_QueueBase[Item]):
         if self.client.may_wait():
             self._put_now(item, True, None, 0)
         else:
-            data = self.client.codec.encode(item, self.path)
+            data = self._encoded_to_move(item)
             self.client.background(self._as_member(self._core.put(data)))
 
     def get(self, block: bool = True, timeout: float | None = None) -> Item:

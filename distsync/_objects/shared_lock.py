@@ -23,6 +23,7 @@ from distsync.errors import DistsyncError, LockLostError, MismatchError
 
 if TYPE_CHECKING:
     from distsync._client.client import Client
+    from distsync._objects.unnamed import Reference
 
 MARKS = {"curator": NodeNames(), "kazoo": NodeNames(wait_queue.KAZOO_READ, wait_queue.KAZOO_LOCK)}
 
@@ -232,7 +233,7 @@ class SharedReader(_LockView):
         on_revoke: Callable[[Any], Any] | None = None,
     ) -> None:
         self._writer = writer
-        self._module = writer._module
+        self._module, self._home = writer._module, writer._home
         self._init_loss_callback(on_lost)
         self._init_revocation(on_revoke)
 
@@ -250,6 +251,9 @@ class SharedReader(_LockView):
     def path(self) -> str:
         """The path of the lock's znode."""
         return self._writer.path
+
+    def _refer(self, client: Client) -> Reference:
+        return self._writer._refer(client)
 
     @property
     def linger(self) -> float:

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from distsync import queue, threading
 from distsync._client import default_client, lifecycle
 from distsync._client.naming import inference, paths
+from distsync._client.process_identity import identity_of
 from distsync._objects import base
 from distsync._objects.base import SharedObject
 from distsync._pickle import stable_pickle_name
@@ -78,7 +79,8 @@ class SyncManager(SharedObject):
         If an object is created while the manager is not started, or after it has shut down,
         ProcessError is raised.
 
-        Znodes: ``<namespace>/manager/<name>/<kind>/<name>``, one tree for each object.
+        Znodes: ``<namespace>/manager/<name>/<kind>/<name>``, one tree for each object. Without a
+        name: below ``<namespace>/process/<process>/objects``.
 
         Source: ``multiprocessing.managers.SyncManager``.
 
@@ -111,6 +113,8 @@ class SyncManager(SharedObject):
         self._state = "initial"
         fresh = None if self._shared else inference.fresh_name()  # also where it is bound to a name of a module
         super().__init__(fresh or name, client, path)
+        if fresh is not None:
+            self._home = identity_of(self._creator_pid)
 
     @property
     def _is_anonymous(self) -> bool:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import sys
 import traceback
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from queue import Empty, Full
 from typing import TYPE_CHECKING, Any
@@ -206,7 +206,7 @@ class Queue(_Base[Item]):
     def _sender(self) -> Callable[[Sequence[Any]], object]:
         """Return the function that sends items in the feeder. It does not reference this object."""
         on_error: OnError = self._on_queue_feeder_error
-        return partial(_send, self.client, self._core, self.path, on_error, self._feeder)
+        return partial(_send, self.client, self._core, self.path, self._joining(), on_error, self._feeder)
 
     def get(self, block: bool = True, timeout: float | None = None) -> Item:
         """Remove and return the next item, waiting for one if the queue is empty.
@@ -356,7 +356,15 @@ def _encoded(objs: Sequence[Any], encode: Callable[[Any], bytes], on_error: OnEr
     return data
 
 
-def _send(client: Client, core: QueueCore, path: str, on_error: OnError, feeder: Feeder, objs: Sequence[Any]) -> None:
+def _send(
+    client: Client,
+    core: QueueCore,
+    path: str,
+    as_member: Callable[[Coroutine[Any, Any, Any]], Coroutine[Any, Any, Any]],
+    on_error: OnError,
+    feeder: Feeder,
+    objs: Sequence[Any],
+) -> None:
     """Put items into the queue, in the feeder, and report those that cannot be put."""
     kept: list[Any] = []
 
@@ -369,7 +377,7 @@ def _send(client: Client, core: QueueCore, path: str, on_error: OnError, feeder:
     progress = Progress()
     try:
         if items:
-            client.run(feed(core, items, progress))
+            client.run(as_member(feed(core, items, progress)))
     except ClientClosedError as error:
         if not feeder.cancelled:
             _report(error, kept[progress.put :], on_error)

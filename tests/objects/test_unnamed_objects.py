@@ -1,4 +1,4 @@
-"""Unnamed objects: their znodes are deleted by the process that created them, and by no other."""
+"""Unnamed objects: their znodes are not deleted while a process uses them."""
 
 from __future__ import annotations
 

@@ -20,6 +20,7 @@ from distsync._protocols.queues.fifo import QueueCore
 from distsync._protocols.queues.segments import Segments
 from distsync._protocols.retries import read_all
 from distsync._protocols.semaphores.leases import SemaphoreCore
+from distsync._protocols.state import reference_ledger
 from distsync._protocols.state.condition import ConditionCore
 from distsync._protocols.state.gate import GateCore
 from distsync._protocols.state.parameter_users import ParameterUser
@@ -75,6 +76,14 @@ def test_a_client_that_trusts_a_lagging_server_is_found(monkeypatch: pytest.Monk
     found = run(SCENARIOS["gate"], range(1000), most_failures=1).failures
     assert "it was closed throughout" in found[0].message
     assert "lag" in str(found[0])
+
+
+def test_an_object_without_a_name_that_is_deleted_with_a_pickle_in_transit_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(reference_ledger, "merged", lambda found, record: frozenset({*found, *record}) & {"*"})
+    found = run(SCENARIOS["process-objects"], range(500), most_failures=1).failures
+    assert "was deleted, but" in found[0].message
 
 
 def test_a_failure_contains_what_is_needed_to_repeat_it() -> None:

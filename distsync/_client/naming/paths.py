@@ -26,6 +26,7 @@ NOT_IN_PATH = re.compile(f"[{REFUSED}]")
 ENCODED = re.compile("(?:%[0-9A-F]{2})+")
 RESERVED = (".", "..", "zookeeper")
 EMPTY = "%"
+CREATED_BY = re.compile("/process/([0-9a-f]{16}-[0-9]+-[0-9]+)/objects/")
 
 
 def object_path(namespace: str, kind: str, name: str) -> str:
@@ -47,6 +48,17 @@ def users_path(namespace: str, path: str) -> str:
     """Return the path of the folder of the users of an object; it is beside an object outside of the namespace."""
     inside = path.startswith(f"{namespace}/")
     return f"{namespace}/users{path[len(namespace) :]}" if inside else f"{path}.users"
+
+
+def process_objects_path(namespace: str, process: str) -> str:
+    """Return the path of the objects without a name that a process has created."""
+    return f"{namespace}/process/{process}/objects"
+
+
+def creator_in(path: str) -> str | None:
+    """Return the process that created the object without a name to which a path belongs; None if there is none."""
+    found = CREATED_BY.search(path) if "/process/" in path else None
+    return None if found is None else found[1]
 
 
 @lru_cache(maxsize=1024)

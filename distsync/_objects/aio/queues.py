@@ -189,12 +189,12 @@ class Queue(AsyncObject, Generic[Item]):
 
     def _putting(self, item: Item, blocking: bool) -> Coroutine[Any, Any, None]:
         twin = self._sync
-        data = twin.client.codec.encode(item, twin.path)
+        data = twin._encoded_to_move(item)
         putting: Coroutine[Any, Any, None] = twin._core.put(data, blocking, twin._key(item), self.maxsize, blocking)
         return putting
 
     def _decoded(self, data: bytes) -> Item:
-        item: Item = self.client.codec.decode(data, self.path)
+        item: Item = self._sync._decoded_from_move(data)
         return item
 
     def qsize(self) -> int:

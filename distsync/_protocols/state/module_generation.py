@@ -18,13 +18,25 @@ Znodes:
   ``<path>/m_<process>_<guid>``  ephemeral, one for each member
   ``<path>/s_<process>_<guid>``  ephemeral: this process deletes the objects; others wait
   ``<path>/objects``       all objects of the generation; its czxid identifies the generation
+
+The objects without a name that a process creates have a generation too, whose members are the processes
+that use any of them. It keeps its objects while its creator may come back: until the creator leaves, or
+provably does not run any more. Its ``path`` is deleted with the objects, and then counts from the beginning
+when it is created again. Each transaction that requires the version therefore also requires, or creates, a
+znode whose name is never used again.
+
+Znodes of such a generation, in addition:
+  ``<path>/o_<process>_<guid>``  from the creator's first join until it leaves; ``o_<process>_0`` if another process
+                           was the first to join
+  ``<path>/g_<guid>``      exists as long as this ``path``, from the first change of its version on
 """
 
 from __future__ import annotations
 
 import types
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, TypeVar
 
 from distsync._protocols.queues.blocking_get import LocalTurnQueue
@@ -64,6 +76,8 @@ ResultT = TypeVar("ResultT")
 
 MEMBER = "m_"
 SWEEP = "s_"
+CREATOR = "o_"
+GUARD = "g_"
 OBJECTS = "objects"
 
 #: Seconds after which to look again whether the process that sweeps still runs.
@@ -77,12 +91,16 @@ class GenerationCore:
         path: Path of the module.
         process: What identifies this process, for the names of its znodes; without ``_``.
         is_dead: Whether a process that is so identified does provably not run any more.
+        creator: The process that creates all objects, identified so. None for those of a module.
     """
 
-    def __init__(self, path: str, process: str, is_dead: Callable[[str], bool]) -> None:
+    def __init__(self, path: str, process: str, is_dead: Callable[[str], bool], creator: str | None = None) -> None:
         self.path = path
         self.process = process
         self.is_dead = is_dead
+        self.creator = creator
+        #: Name of the znode that this process, as the creator, has made and not deleted.
+        self.mark = ""
         #: The session in which this process is a member.
         self.session_id: int | None = None
         #: The zxid at which its generation has begun: that which created the znode of all objects.
@@ -167,13 +185,22 @@ class GenerationCore:
         gone = [each for each in listing.names if self._is_gone(each)]
         living = [each for each in listing.names if each.startswith(MEMBER) and each not in gone]
         count = SetData(self.path, b"", listing.stat.version)
-        changes: list[SetData | Create | Delete | Check] = [count]
+        changes: list[SetData | Create | Delete | Check] = [count, *await self._guards(listing)]
         changes.append(Create(self.member, ephemeral=True, own_cleanup=True))
+        if self.process == self.creator:
+            self.mark = self.mark or f"{CREATOR}{self.named[1]}"
+            if self.mark not in listing.names:
+                changes.append(Create(f"{self.path}/{self.mark}"))
+            if self._absent_mark in listing.names:
+                changes.append(Delete(f"{self.path}/{self._absent_mark}"))
+        elif self.creator is not None and not any(each.startswith(GUARD) for each in listing.names):
+            changes.append(Create(f"{self.path}/{self._absent_mark}"))
         if living:
             changes.append(Check(f"{self.path}/{living[0]}"))  # its session may end in this moment
         else:
             changes += [Delete(f"{self.path}/{each}") for each in gone]
-        is_same = objects is not None and (bool(living) or objects.czxid == self.began)
+        is_kept = any(each.startswith(CREATOR) and each not in gone for each in listing.names)
+        is_same = objects is not None and (bool(living) or is_kept or objects.czxid == self.began)
         if objects is None:
             changes.append(Create(self.objects))
         elif not is_same:
@@ -190,15 +217,19 @@ class GenerationCore:
     async def _wait_for_sweep(self) -> None:
         """Wait until the children change, unless no process sweeps any more."""
         watch = Watch()
-        listing = await read(Children(self.path, watch))
+        try:
+            listing = await read(Children(self.path, watch))
+        except NoNodeError:
+            return
         if any(each.startswith(SWEEP) and not self._is_gone(each) for each in listing.names):
             if await Wait(watch, limit=SWEEP_CHECK_S) is WakeReason.DEADLINE:
                 raise DeadlineError(f"joining {self.path}")
 
-    async def _sweep(self) -> None:
+    async def _sweep(self, guards: Sequence[Check | Create] = ()) -> None:
         """Delete the objects, and then the znode that keeps all others from joining.
 
         Each transaction requires that znode: another process may join as soon as its session has ended.
+        With ``guards``, delete the path too.
         """
         while True:
             try:
@@ -208,34 +239,75 @@ class GenerationCore:
             except NoNodeError:
                 pass
             break
+        if guards:
+            with suppress(NoNodeError, NotEmptyError, *INTERRUPTED):
+                await Multi((*(Delete(each.path) for each in (Check(self.sweep), *guards)), Delete(self.path)))
+                return
         await delete_guaranteed(self.sweep)
 
     def _is_gone(self, name: str) -> bool:
         """Return whether a child is a znode of a process that provably does not run any more."""
-        return name.startswith((MEMBER, SWEEP)) and self.is_dead(name[2:].rpartition("_")[0])
+        return name.startswith((MEMBER, SWEEP, CREATOR)) and self.is_dead(name[2:].rpartition("_")[0])
+
+    @property
+    def _absent_mark(self) -> str:
+        """Name of the znode that stands for a creator which has not joined yet."""
+        return f"{CREATOR}{self.creator}_0"
+
+    async def _guards(self, listing: Listing) -> list[Check | Create]:
+        """Return what a transaction requires in addition to the version, if ``path`` may be deleted."""
+        if self.creator is None:
+            return []
+        found = [Check(f"{self.path}/{each}") for each in listing.names if each.startswith(GUARD)]
+        return [*found] or [Create(f"{self.path}/{GUARD}{await Guid()}")]
 
     async def leave(self) -> None:
         """End the membership. The last member deletes the objects of the generation."""
         session_id, self.session_id, self.began = self.session_id, None, 0
         if session_id is None or (await Connected()).session_id != session_id:
             return
-        left, listing = await Pipeline(Multi((Delete(self.member), SetData(self.path, b""))), Children(self.path))
-        if isinstance(left, BaseException) or not isinstance(listing, Listing) or OBJECTS not in listing.names:
+        mark, self.mark = self.mark, ""
+        deletions = [Delete(self.member), *([Delete(f"{self.path}/{mark}")] if mark else [])]
+        left, listing = await Pipeline(Multi((*deletions, SetData(self.path, b""))), Children(self.path))
+        if isinstance(left, BaseException) or not isinstance(listing, Listing):
             return
-        gone = [each for each in listing.names if self._is_gone(each)]
-        if any(each.startswith((MEMBER, SWEEP)) and each not in gone for each in listing.names):
-            return
+        if self.creator is not None or OBJECTS in listing.names:
+            await self._sweep_if_unused(listing)
+
+    async def sweep_if_unused(self, version: int | None = None) -> int | None:
+        """Delete the objects if no process uses them, and their creator does not come back.
+
+        Args:
+            version: If the path still has this version, a creator without a member counts as gone.
+
+        Returns:
+            The version of the path if only a creator that may come back keeps them; otherwise None.
+        """
+        self.named = ((await Connected()).session_id, f"{self.process}_{await Guid()}")
+        try:
+            listing = await read(Children(self.path))
+        except NoNodeError:
+            return None
+        return await self._sweep_if_unused(listing, listing.stat.version == version)
+
+    async def _sweep_if_unused(self, listing: Listing, is_absent: bool = False) -> int | None:
+        gone = [each for each in listing.names if self._is_gone(each) or (is_absent and each.startswith(CREATOR))]
+        kept = [each for each in listing.names if each.startswith((MEMBER, SWEEP, CREATOR)) and each not in gone]
+        if kept:
+            return listing.stat.version if all(each.startswith(CREATOR) for each in kept) else None
+        guards = await self._guards(listing)
         deletions = [Delete(f"{self.path}/{each}") for each in gone]
         create = Create(self.sweep, ephemeral=True, own_cleanup=True)
         try:
             with suppress(*INTERRUPTED):  # it may have been executed
-                await Multi((SetData(self.path, b"", listing.stat.version), *deletions, create))
-            await self._sweep()
-        except (BadVersionError, NoNodeError):
-            return  # another process joins or sweeps
+                await Multi((SetData(self.path, b"", listing.stat.version), *guards, *deletions, create))
+            await self._sweep(guards)
+        except (BadVersionError, NoNodeError, NodeExistsError):
+            return None  # another process joins or sweeps
         except BaseException:
-            await Background(self._sweep)
+            await Background(partial(self._sweep, guards))
             raise
+        return None
 
 
 async def as_member(generation: GenerationCore, protocol: Coroutine[Any, Any, ResultT]) -> ResultT:

@@ -34,6 +34,7 @@ from simulation.scenarios.parameter_users import PARAMETER_USERS
 from simulation.scenarios.partitioner import PARTITION
 from simulation.scenarios.pool import POOL, POOL_SWEEP
 from simulation.scenarios.pool_initializers import POOL_INITIALIZERS
+from simulation.scenarios.process_objects import PROCESS_OBJECTS
 from simulation.scenarios.queue_join import QUEUE_JOIN
 from simulation.scenarios.queues import (
     BOUNDED,
@@ -91,6 +92,7 @@ ALL = (
     GATE,
     GENERATION,
     PARAMETER_USERS,
+    PROCESS_OBJECTS,
     DOUBLE_BARRIER,
     LATCH,
     COUNTER,
