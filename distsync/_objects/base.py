@@ -295,12 +295,12 @@ class ParametrizedObject(SharedObject):
         user = core.user
         if user is not None and user.session_id is not None and user.session_id == self.client.session_id:
             return protocol()
-        if self._is_unnamed or not hasattr(core, "change"):
+        if inference.is_fresh_name(self._name) or not hasattr(core, "new_record"):
             return protocol()
         with lifecycle.importing():
             from distsync._objects.parameters import as_user  # deferred: it is for named objects
 
-        return as_user(self.client, core, self._acl, self._on_mismatch, protocol)
+        return as_user(self.client, core, self.path, self._acl, self._on_mismatch, protocol)
 
 
 def create_wrapped(wrapper: object, kind: Any, *args: Any, **options: Any) -> Any:

@@ -20,6 +20,7 @@ from helpers.timing import UNIT, eventually
 from helpers.worker_processes import Running, expire
 
 import distsync
+import distsync.multiprocessing
 from distsync import ConfigurationError, MismatchError
 from distsync._client.client import Client
 
@@ -343,6 +344,7 @@ def test_registration_costs_two_requests_at_the_first_use_and_none_later(make_cl
 def test_unnamed_object_registers_nothing(client: Client, observer: Observer) -> None:
     slots = distsync.Semaphore(2)
     slots.get_value()
+    pickle.loads(pickle.dumps(slots)).get_value()
     assert not [path for path in observer.tree(client.namespace) if "/users" in path]
 
 
