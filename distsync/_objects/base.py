@@ -264,6 +264,8 @@ class ParametrizedObject(SharedObject):
     #: The parameters of this object, by what an error calls them.
     _parameters: dict[str, Any]
     _on_mismatch = "error"
+    #: Whether the object, or the manager to which it belongs, has no name, so that all users have our parameters.
+    _is_temporary: bool | None = None
 
     def _options(self) -> dict[str, Any]:
         return {} if self._on_mismatch == "error" else {"on_mismatch": self._on_mismatch}
@@ -295,7 +297,9 @@ class ParametrizedObject(SharedObject):
         user = core.user
         if user is not None and user.session_id is not None and user.session_id == self.client.session_id:
             return protocol()
-        if inference.is_fresh_name(self._name) or not hasattr(core, "new_record"):
+        if self._is_temporary is None:
+            self._is_temporary = any(map(inference.is_fresh_name, self._name.split("/")))
+        if self._is_temporary or not hasattr(core, "new_record"):
             return protocol()
         with lifecycle.importing():
             from distsync._objects.parameters import as_user  # deferred: it is for named objects
