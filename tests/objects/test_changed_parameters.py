@@ -375,6 +375,23 @@ def test_adopted_number_bounds_a_bounded_semaphore(client: Client, make_client: 
         other.release()
 
 
+@pytest.mark.parametrize("kind", ["Array", "RawArray", "Value", "RawValue"])
+def test_shared_memory_of_a_killed_program_begins_again_with_another_size(start: Start, kind: str) -> None:
+    arguments = {"Array": ("'i', 2", "'i', [1, 2, 3]"), "Value": ("'i', 5", "'q', 7")}[kind.removeprefix("Raw")]
+    old, new = start(), start()
+    of = f"distsync.multiprocessing.{kind}"
+    part = "[:]" if "Array" in kind else ".value"
+    old(f"[objects.update(a={of}({arguments[0]}, name='x')), objects['a']{part}]")
+    waiting = Running(lambda: new(f"{of}({arguments[1]}, name='x', on_mismatch='wait'){part}"))
+    with pytest.raises(AssertionError, match="has not ended"):
+        waiting.result(10 * UNIT)
+    old.kill()
+    assert waiting.result() == ([1, 2, 3] if "Array" in kind else 7)
+    for number in ("'i'", "'q'"):
+        with pytest.raises(ConfigurationError, match="another size"):
+            getattr(distsync.multiprocessing, kind)(number[1], 1, on_mismatch="adopt")
+
+
 def test_invalid_option_is_refused_and_a_valid_one_is_pickled(client: Client) -> None:
     with pytest.raises(ConfigurationError, match="'error', 'wait', 'adopt'"):
         distsync.Semaphore(2, name="x", on_mismatch="no")
