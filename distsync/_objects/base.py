@@ -425,13 +425,20 @@ class ParametrizedObject(SharedObject):
     #: The parameters of this object, by what an error calls them.
     _parameters: dict[str, Any]
     _on_mismatch = "error"
+    #: Whether the object, or the manager to which it belongs, has no name, so that all users have our parameters.
+    _is_temporary: bool | None = None
 
     def _options(self) -> dict[str, Any]:
         return {} if self._on_mismatch == "error" else {"on_mismatch": self._on_mismatch}
 
     @property
     def _side_paths(self) -> tuple[str, ...]:
-        return () if self._is_unnamed else (users_path(self.client.namespace, self.path),)
+        return () if self._find_temporary() else (users_path(self.client.namespace, self.path),)
+
+    def _find_temporary(self) -> bool:
+        if self._is_temporary is None:
+            self._is_temporary = any(map(inference.is_fresh_name, self._name.split("/")))
+        return self._is_temporary
 
     @property
     def _in_force(self) -> dict[str, Any]:
@@ -460,12 +467,12 @@ class ParametrizedObject(SharedObject):
         user = core.user
         if user is not None and user.session_id is not None and user.session_id == self.client.session_id:
             return protocol()
-        if self._is_unnamed or not hasattr(core, "change"):
+        if self._find_temporary() or not hasattr(core, "new_record"):
             return protocol()
         with lifecycle.importing():
             from distsync._objects.parameters import as_user  # deferred: it is for named objects
 
-        return as_user(self.client, core, self._acl, self._on_mismatch, protocol)
+        return as_user(self.client, core, self.path, self._acl, self._on_mismatch, protocol)
 
 
 def create_wrapped(wrapper: object, kind: Any, *args: Any, **options: Any) -> Any:

@@ -20,13 +20,14 @@ if TYPE_CHECKING:
 def as_user(
     client: Client,
     core: Any,
+    path: str,
     acl: tuple[Any, ...] | None,
     on_mismatch: str,
     protocol: Callable[[], Coroutine[Any, Any, Any]],
 ) -> Coroutine[Any, Any, Any]:
     """Return a protocol that registers this process as a user of the object with this state first."""
     if core.user is None:
-        folder = users_path(client.namespace, core.path)
+        folder = users_path(client.namespace, path)
         if acl is not None:
             client.protect(folder, acl)
         core.user = ParameterUser(core, folder, identity_of(os.getpid()), is_dead, _shown)

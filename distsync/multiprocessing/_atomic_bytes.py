@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from distsync._objects.base import SharedObject
@@ -46,11 +47,14 @@ class Cell(SharedObject):
     def _make_core(self, path: str) -> CellCore:
         return CellCore(path, self._initial, self._receipts)
 
-    def _do(self, protocol: Any) -> Any:
+    def _do(self, core: CellCore, protocol: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
         try:
-            return self._run(protocol)
+            return self._run(self._protocol(core, protocol))
         except NoNodeError:
             raise ObjectRemovedError(self.path) from None
+
+    def _protocol(self, core: CellCore, protocol: Callable[[], Coroutine[Any, Any, Any]]) -> Coroutine[Any, Any, Any]:
+        return protocol()
 
     def make(self, data: bytes) -> None:
         """Create the znode with these bytes, unless it exists.
@@ -61,7 +65,8 @@ class Cell(SharedObject):
         Note:
             Costs 1 request, and 1 more for each new part of its path.
         """
-        self._do(self.core.make(data))
+        core = self.core
+        self._do(core, partial(core.make, data))
 
     def read(self, watch: Watch | None = None) -> Node:
         """Return the bytes, including all writes that were completed before.
@@ -78,7 +83,8 @@ class Cell(SharedObject):
         Note:
             Costs 2 requests in 1 round trip.
         """
-        node: Node = self._do(self.core.read(watch))
+        core = self.core
+        node: Node = self._do(core, partial(core.read, watch))
         return node
 
     def set(self, data: bytes) -> None:
@@ -94,7 +100,8 @@ class Cell(SharedObject):
         Note:
             Costs 1 request.
         """
-        self._do(self.core.set(data))
+        core = self.core
+        self._do(core, partial(core.set, data))
 
     def change(self, change: Callable[[bytes], bytes | None]) -> None:
         """Replace the bytes with the result of a function of them.
@@ -111,4 +118,5 @@ class Cell(SharedObject):
         Note:
             Costs 1 request if this process made the last change, otherwise 3.
         """
-        self._do(self.core.change(change))
+        core = self.core
+        self._do(core, partial(core.change, change))

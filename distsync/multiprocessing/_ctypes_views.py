@@ -8,12 +8,14 @@ changing the whole object.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from typing import TYPE_CHECKING, Any
 
+from distsync._objects.base import ParametrizedObject
+from distsync._objects.validation import validate_on_mismatch
 from distsync._pickle import stable_pickle_name
-from distsync._protocols.state.atomic_bytes import CellCore
-from distsync.errors import MismatchError, PayloadTooLargeError
+from distsync._protocols.state.atomic_bytes import SIZE, CellCore, SizedCellCore
+from distsync.errors import ConfigurationError, MismatchError, PayloadTooLargeError
 from distsync.multiprocessing._atomic_bytes import Cell
 
 if TYPE_CHECKING:
@@ -26,7 +28,7 @@ COMPOSITE = (ctypes.Structure, ctypes.Union, ctypes.Array)
 
 
 @stable_pickle_name
-class CtypesBytes(Cell):
+class CtypesBytes(ParametrizedObject, Cell):
     """The bytes of a ctypes object.
 
     Args:
@@ -38,10 +40,13 @@ class CtypesBytes(Cell):
             unique name.
         client: The client to use; None uses the default client.
         path: Path of the object's znode, instead of a name.
+        on_mismatch: What the first use does while other processes use another size: ``"error"``
+            raises MismatchError, and ``"wait"`` waits until they have ended.
 
     Raises:
         TypeError: Both a name and a path are given.
         PayloadTooLargeError: The object is larger than 990,000 bytes.
+        ConfigurationError: ``on_mismatch`` is not valid.
     """
 
     def __init__(
@@ -53,18 +58,32 @@ class CtypesBytes(Cell):
         name: str | None = None,
         client: Client | None = None,
         path: str | None = None,
+        on_mismatch: str = "error",
     ) -> None:
+        if on_mismatch == "adopt":
+            raise ConfigurationError("on_mismatch", on_mismatch, "a ctypes object cannot have another size")
+        self._on_mismatch = validate_on_mismatch(on_mismatch)
         self.element, self.length = element, length
         self.type = element if length is None else element * length
         if ctypes.sizeof(self.type) > LIMIT_BYTES:
             raise PayloadTooLargeError(f"a shared {self.type.__name__}", ctypes.sizeof(self.type), LIMIT_BYTES)
-        super().__init__(initial or bytes(ctypes.sizeof(self.type)), name, client, path)
+        self._parameters = {SIZE: ctypes.sizeof(self.type)}
+        Cell.__init__(self, initial or bytes(ctypes.sizeof(self.type)), name, client, path)
 
     def _arguments(self) -> tuple[Any, ...]:
         return self.element, self.length, self._initial if any(self._initial or b"") else None
 
+    @property
+    def core(self) -> CellCore:
+        """State of the object that all threads of this process share."""
+        core: CellCore = self._agreed_state(self._make_core)
+        return core
+
     def _make_core(self, path: str) -> CellCore:
-        return super()._make_core(f"{path}/data")  # beside the lock
+        return SizedCellCore(f"{path}/data", self._initial or b"", self._receipts)  # beside the lock
+
+    def _protocol(self, core: CellCore, protocol: Callable[[], Coroutine[Any, Any, Any]]) -> Coroutine[Any, Any, Any]:
+        return self._using(core, protocol)
 
     def copied(self) -> Any:
         """Return a copy of the object.

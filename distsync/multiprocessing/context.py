@@ -303,7 +303,14 @@ class DistsyncContext:
 
     # ---- values
 
-    def RawValue(self, typecode_or_type: Any, *args: Any, name: str | None = None, client: Client | None = None) -> Any:
+    def RawValue(
+        self,
+        typecode_or_type: Any,
+        *args: Any,
+        name: str | None = None,
+        client: Client | None = None,
+        on_mismatch: str = "error",
+    ) -> Any:
         """Create a shared ctypes object without a lock. See ``sharedctypes.RawValue``.
 
         Args:
@@ -313,6 +320,9 @@ class DistsyncContext:
                 assigned at module or class level is named after its variable; any other value gets
                 a unique name.
             client: The client to use; None uses the default client.
+            on_mismatch: What the first access does while other processes use another size: ``"error"``
+                raises MismatchError, and ``"wait"`` waits until they have ended. If none does, the object
+                begins again with our size and initial value in each case.
 
         Returns:
             The value.
@@ -320,11 +330,20 @@ class DistsyncContext:
         Raises:
             TypeError: The type is not a ctypes type, or contains an address.
             PayloadTooLargeError: The object is larger than 990,000 bytes.
+            ConfigurationError: ``on_mismatch`` is neither ``"error"`` nor ``"wait"``.
         """
-        return _home("sharedctypes").RawValue(typecode_or_type, *args, name=name, client=client)
+        return _home("sharedctypes").RawValue(
+            typecode_or_type, *args, name=name, client=client, on_mismatch=on_mismatch
+        )
 
     def RawArray(
-        self, typecode_or_type: Any, size_or_initializer: Any, *, name: str | None = None, client: Client | None = None
+        self,
+        typecode_or_type: Any,
+        size_or_initializer: Any,
+        *,
+        name: str | None = None,
+        client: Client | None = None,
+        on_mismatch: str = "error",
     ) -> Any:
         """Create a shared ctypes array without a lock. See ``sharedctypes.RawArray``.
 
@@ -335,6 +354,9 @@ class DistsyncContext:
                 assigned at module or class level is named after its variable; any other array gets
                 a unique name.
             client: The client to use; None uses the default client.
+            on_mismatch: What the first access does while other processes use another size: ``"error"``
+                raises MismatchError, and ``"wait"`` waits until they have ended. If none does, the object
+                begins again with our size and initial value in each case.
 
         Returns:
             The array.
@@ -343,8 +365,11 @@ class DistsyncContext:
             TypeError: The type is not a ctypes type, or contains an address.
             ValueError: The number of elements is negative.
             PayloadTooLargeError: The array is larger than 990,000 bytes.
+            ConfigurationError: ``on_mismatch`` is neither ``"error"`` nor ``"wait"``.
         """
-        return _home("sharedctypes").RawArray(typecode_or_type, size_or_initializer, name=name, client=client)
+        return _home("sharedctypes").RawArray(
+            typecode_or_type, size_or_initializer, name=name, client=client, on_mismatch=on_mismatch
+        )
 
     def Value(
         self,
@@ -353,6 +378,7 @@ class DistsyncContext:
         lock: Any = True,
         name: str | None = None,
         client: Client | None = None,
+        on_mismatch: str = "error",
     ) -> Any:
         """Create a shared ctypes object with a lock. See ``sharedctypes.Value``.
 
@@ -364,6 +390,9 @@ class DistsyncContext:
                 assigned at module or class level is named after its variable; any other value gets
                 a unique name.
             client: The client to use; None uses the default client.
+            on_mismatch: What the first access does while other processes use another size: ``"error"``
+                raises MismatchError, and ``"wait"`` waits until they have ended. If none does, the object
+                begins again with our size and initial value in each case.
 
         Returns:
             The value.
@@ -372,9 +401,16 @@ class DistsyncContext:
             TypeError: The type is not a ctypes type, or contains an address.
             AttributeError: ``lock`` is not a lock.
             PayloadTooLargeError: The object is larger than 990,000 bytes.
+            ConfigurationError: ``on_mismatch`` is neither ``"error"`` nor ``"wait"``.
         """
         return _home("sharedctypes").Value(
-            typecode_or_type, *args, lock=lock, ctx=self.get_context(), name=name, client=client
+            typecode_or_type,
+            *args,
+            lock=lock,
+            ctx=self.get_context(),
+            name=name,
+            client=client,
+            on_mismatch=on_mismatch,
         )
 
     def Array(
@@ -385,6 +421,7 @@ class DistsyncContext:
         lock: Any = True,
         name: str | None = None,
         client: Client | None = None,
+        on_mismatch: str = "error",
     ) -> Any:
         """Create a shared ctypes array with a lock. See ``sharedctypes.Array``.
 
@@ -396,6 +433,9 @@ class DistsyncContext:
                 assigned at module or class level is named after its variable; any other array gets
                 a unique name.
             client: The client to use; None uses the default client.
+            on_mismatch: What the first access does while other processes use another size: ``"error"``
+                raises MismatchError, and ``"wait"`` waits until they have ended. If none does, the object
+                begins again with our size and initial value in each case.
 
         Returns:
             The array.
@@ -405,10 +445,11 @@ class DistsyncContext:
             ValueError: The number of elements is negative.
             AttributeError: ``lock`` is not a lock.
             PayloadTooLargeError: The array is larger than 990,000 bytes.
+            ConfigurationError: ``on_mismatch`` is neither ``"error"`` nor ``"wait"``.
         """
         ctx = self.get_context()
         return _home("sharedctypes").Array(
-            typecode_or_type, size_or_initializer, lock=lock, ctx=ctx, name=name, client=client
+            typecode_or_type, size_or_initializer, lock=lock, ctx=ctx, name=name, client=client, on_mismatch=on_mismatch
         )
 
     # ---- managers and pools

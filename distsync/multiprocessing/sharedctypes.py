@@ -61,6 +61,7 @@ def RawValue(
     name: str | None = None,
     client: Client | None = None,
     path: str | None = None,
+    on_mismatch: str = "error",
 ) -> Any:
     """Create a shared ctypes object without a lock. Each read and each write is atomic.
 
@@ -72,6 +73,9 @@ def RawValue(
             unique name.
         client: The client to use; None uses the default client.
         path: Path of the value's znode, instead of a name.
+        on_mismatch: What the first access does while other processes use another size: ``"error"``
+            raises MismatchError, and ``"wait"`` waits until they have ended. If none does, the object
+            begins again with our size and initial value in each case.
 
     Returns:
         An object with the attribute ``value``, or with the fields of the Structure.
@@ -80,9 +84,10 @@ def RawValue(
         TypeError: The type is not a ctypes type, or contains an address; or both a name and a path
             are given.
         PayloadTooLargeError: The object is larger than 990,000 bytes. Subclass of ValueError.
+        ConfigurationError: ``on_mismatch`` is neither ``"error"`` nor ``"wait"``.
 
     Note:
-        The first access raises MismatchError if the name belongs to an object of another size.
+        The first access raises MismatchError if other processes use the name with another size.
 
         Reading costs 2 requests in 1 round trip. Writing a number costs 1 request, and 2 more if
         this process has not read it before. Writing a field costs 1 request if this process made
@@ -91,7 +96,9 @@ def RawValue(
         Source: ``multiprocessing.RawValue``.
     """
     kind = _type_of(typecode_or_type)
-    return ctypes_object(CtypesBytes(kind, None, bytes(kind(*args)), name=name, client=client, path=path))
+    return ctypes_object(
+        CtypesBytes(kind, None, bytes(kind(*args)), name=name, client=client, path=path, on_mismatch=on_mismatch)
+    )
 
 
 def RawArray(
@@ -101,6 +108,7 @@ def RawArray(
     name: str | None = None,
     client: Client | None = None,
     path: str | None = None,
+    on_mismatch: str = "error",
 ) -> Any:
     """Create a shared ctypes array without a lock. Each read and each write is atomic.
 
@@ -112,6 +120,9 @@ def RawArray(
             unique name.
         client: The client to use; None uses the default client.
         path: Path of the array's znode, instead of a name.
+        on_mismatch: What the first access does while other processes use another size: ``"error"``
+            raises MismatchError, and ``"wait"`` waits until they have ended. If none does, the object
+            begins again with our size and initial value in each case.
 
     Returns:
         A sequence. An array of characters also has the attribute ``value``, and one of bytes
@@ -122,9 +133,10 @@ def RawArray(
             are given.
         ValueError: The number of elements is negative.
         PayloadTooLargeError: The array is larger than 990,000 bytes. Subclass of ValueError.
+        ConfigurationError: ``on_mismatch`` is neither ``"error"`` nor ``"wait"``.
 
     Note:
-        The first access raises MismatchError if the name belongs to an object of another size.
+        The first access raises MismatchError if other processes use the name with another size.
 
         Reading costs 2 requests in 1 round trip. Writing costs 1 request if this process made the
         last change, otherwise 3. A slice, or an iteration, is one access.
@@ -135,9 +147,13 @@ def RawArray(
     if isinstance(size_or_initializer, int):
         if size_or_initializer < 0:
             raise ValueError(f"an array cannot have {size_or_initializer} elements")
-        return ctypes_object(CtypesBytes(kind, size_or_initializer, name=name, client=client, path=path))
+        return ctypes_object(
+            CtypesBytes(kind, size_or_initializer, name=name, client=client, path=path, on_mismatch=on_mismatch)
+        )
     made = (kind * len(size_or_initializer))(*size_or_initializer)
-    return ctypes_object(CtypesBytes(kind, len(made), bytes(made), name=name, client=client, path=path))
+    return ctypes_object(
+        CtypesBytes(kind, len(made), bytes(made), name=name, client=client, path=path, on_mismatch=on_mismatch)
+    )
 
 
 def Value(
@@ -148,6 +164,7 @@ def Value(
     name: str | None = None,
     client: Client | None = None,
     path: str | None = None,
+    on_mismatch: str = "error",
 ) -> Any:
     """Create a shared ctypes object with a lock, like ``multiprocessing.Value``.
 
@@ -166,6 +183,9 @@ def Value(
             unique name.
         client: The client to use; None uses the default client.
         path: Path of the value's znode, instead of a name.
+        on_mismatch: What the first access does while other processes use another size: ``"error"``
+            raises MismatchError, and ``"wait"`` waits until they have ended. If none does, the object
+            begins again with our size and initial value in each case.
 
     Returns:
         The object that `synchronized` creates; a RawValue if ``lock`` is False.
@@ -175,9 +195,10 @@ def Value(
             are given.
         AttributeError: ``lock`` is not a lock.
         PayloadTooLargeError: The object is larger than 990,000 bytes. Subclass of ValueError.
+        ConfigurationError: ``on_mismatch`` is neither ``"error"`` nor ``"wait"``.
 
     Note:
-        The first access raises MismatchError if the name belongs to an object of another size.
+        The first access raises MismatchError if other processes use the name with another size.
 
         Reading costs 2 requests in 1 round trip. Writing a number costs 1 request, and 2 more if
         this process has not read it before. Writing a field costs 1 request if this process made
@@ -193,7 +214,7 @@ def Value(
         >>> hits.value
         1
     """
-    made = RawValue(typecode_or_type, *args, name=name, client=client, path=path)
+    made = RawValue(typecode_or_type, *args, name=name, client=client, path=path, on_mismatch=on_mismatch)
     return made if lock is False else synchronized(made, lock)
 
 
@@ -206,6 +227,7 @@ def Array(
     name: str | None = None,
     client: Client | None = None,
     path: str | None = None,
+    on_mismatch: str = "error",
 ) -> Any:
     """Create a shared ctypes array with a lock, like ``multiprocessing.Array``.
 
@@ -222,6 +244,9 @@ def Array(
             unique name.
         client: The client to use; None uses the default client.
         path: Path of the array's znode, instead of a name.
+        on_mismatch: What the first access does while other processes use another size: ``"error"``
+            raises MismatchError, and ``"wait"`` waits until they have ended. If none does, the object
+            begins again with our size and initial value in each case.
 
     Returns:
         The array that `synchronized` creates; a RawArray if ``lock`` is False.
@@ -232,9 +257,10 @@ def Array(
         ValueError: The number of elements is negative.
         AttributeError: ``lock`` is not a lock.
         PayloadTooLargeError: The array is larger than 990,000 bytes. Subclass of ValueError.
+        ConfigurationError: ``on_mismatch`` is neither ``"error"`` nor ``"wait"``.
 
     Note:
-        The first access raises MismatchError if the name belongs to an object of another size.
+        The first access raises MismatchError if other processes use the name with another size.
 
         Reading costs 2 requests in 1 round trip. Writing costs 1 request if this process made the
         last change, otherwise 3. The lock costs as many more as RLock, and none if this thread
@@ -248,7 +274,7 @@ def Array(
         >>> squares[1:3]
         [1, 4]
     """
-    made = RawArray(typecode_or_type, size_or_initializer, name=name, client=client, path=path)
+    made = RawArray(typecode_or_type, size_or_initializer, name=name, client=client, path=path, on_mismatch=on_mismatch)
     return made if lock is False else synchronized(made, lock)
 
 

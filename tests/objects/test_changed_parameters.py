@@ -20,6 +20,7 @@ from helpers.timing import UNIT, eventually
 from helpers.worker_processes import Running, expire
 
 import distsync
+import distsync.multiprocessing
 from distsync import ConfigurationError, MismatchError
 from distsync._client.client import Client
 
@@ -343,6 +344,7 @@ def test_registration_costs_two_requests_at_the_first_use_and_none_later(make_cl
 def test_unnamed_object_registers_nothing(client: Client, observer: Observer) -> None:
     slots = distsync.Semaphore(2)
     slots.get_value()
+    pickle.loads(pickle.dumps(slots)).get_value()
     assert not [path for path in observer.tree(client.namespace) if "/users" in path]
 
 
@@ -371,6 +373,23 @@ def test_adopted_number_bounds_a_bounded_semaphore(client: Client, make_client: 
     other = distsync.threading.BoundedSemaphore(3, name="x", client=make_client(), on_mismatch="adopt")
     with pytest.raises(distsync.OverReleaseError):
         other.release()
+
+
+@pytest.mark.parametrize("kind", ["Array", "RawArray", "Value", "RawValue"])
+def test_shared_memory_of_a_killed_program_begins_again_with_another_size(start: Start, kind: str) -> None:
+    arguments = {"Array": ("'i', 2", "'i', [1, 2, 3]"), "Value": ("'i', 5", "'q', 7")}[kind.removeprefix("Raw")]
+    old, new = start(), start()
+    of = f"distsync.multiprocessing.{kind}"
+    part = "[:]" if "Array" in kind else ".value"
+    old(f"[objects.update(a={of}({arguments[0]}, name='x')), objects['a']{part}]")
+    waiting = Running(lambda: new(f"{of}({arguments[1]}, name='x', on_mismatch='wait'){part}"))
+    with pytest.raises(AssertionError, match="has not ended"):
+        waiting.result(10 * UNIT)
+    old.kill()
+    assert waiting.result() == ([1, 2, 3] if "Array" in kind else 7)
+    for number in ("'i'", "'q'"):
+        with pytest.raises(ConfigurationError, match="another size"):
+            getattr(distsync.multiprocessing, kind)(number[1], 1, on_mismatch="adopt")
 
 
 def test_invalid_option_is_refused_and_a_valid_one_is_pickled(client: Client) -> None:

@@ -154,11 +154,12 @@ def test_array_beyond_the_size_limit_is_refused(client: Client, peer: Peer) -> N
 
 
 def test_access_with_another_size_raises_mismatch_error(client: Client) -> None:
-    assert Array("i", 3, name="a")[0] == 0
+    array = Array("i", 3, name="a")
+    assert array[0] == 0
     for other in (RawArray("i", 4, name="a"), RawValue("q", name="a")):
         with pytest.raises(MismatchError, match="the size in bytes of .*/shared/a is 12, not"):
             remote.set_attribute(other, "value", 1) if hasattr(type(other), "value") else other[0]
-    assert Array("i", 3, name="a")[:] == [0, 0, 0]
+    assert array[:] == [0, 0, 0]
 
 
 # ---- costs, clean-up and pickles

@@ -201,6 +201,12 @@ def fresh_name() -> str:
     return str(uuid.uuid4())
 
 
+def is_fresh_name(name: str) -> bool:
+    """Return whether a name was made by `fresh_name`, in this process or in the one that pickled the object."""
+    digits = name.replace("-", "")
+    return len(name) == 36 and len(digits) == 32 and all(each in "0123456789abcdef" for each in digits)
+
+
 def call_site() -> str:
     """Return where the program calls distsync, as ``folder/file:line in function``."""
     frame = next(_callers(None), None)

@@ -190,7 +190,7 @@ class BarrierCore:
         """Return the recorded number of parties."""
         return {PARTIES: generation_in(self.path, node).parties}
 
-    async def change(self, node: Node | None, parameters: dict[str, Any]) -> tuple[Operation, ...]:
+    async def new_record(self, node: Node | None, parameters: dict[str, Any]) -> tuple[Operation, ...]:
         """Return the operations that record another number, and reset the barrier.
 
         Contenders that dead processes have left do not count any more.

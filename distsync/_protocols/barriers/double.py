@@ -282,7 +282,7 @@ class DoubleBarrierCore:
         """Return the recorded number of parties; None if a client of another library created the barrier."""
         return {PARTIES: parties_in(self.path, node)}
 
-    async def change(self, node: Node | None, parameters: dict[str, Any]) -> tuple[Operation, ...]:
+    async def new_record(self, node: Node | None, parameters: dict[str, Any]) -> tuple[Operation, ...]:
         """Return the operations that record another number, and delete what dead processes have left.
 
         Members of other libraries stay.

@@ -109,7 +109,7 @@ class SemaphoreCore:
         initial, _ = parse_permits(self.path, node.data)
         return {INITIAL: initial}
 
-    async def change(self, node: Node | None, parameters: dict[str, Any]) -> tuple[Operation, ...]:
+    async def new_record(self, node: Node | None, parameters: dict[str, Any]) -> tuple[Operation, ...]:
         """Return the operation that records another number; permits that were added are gone."""
         data = format_permits(parameters[INITIAL], 0)
         return (Create(self.path, data) if node is None else SetData(self.path, data, node.stat.version),)

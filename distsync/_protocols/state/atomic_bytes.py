@@ -13,11 +13,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import TYPE_CHECKING, Any
 
-from distsync._protocols.receipts import Basis, Receipts
+from distsync._protocols.receipts import Basis, Operation, Receipts
 from distsync._protocols.retries import call_user_function, ensure, read_all
-from distsync._protocols.state.versioned_value import Remembered, ValueCore
-from distsync._protocols.steps import Call, Connected, GetData, Node, Sync, Watch
+from distsync._protocols.state.versioned_value import Remembered, ValueCore, setting
+from distsync._protocols.steps import Call, Connected, Create, GetData, Node, Sync, Watch
+
+if TYPE_CHECKING:
+    from distsync._protocols.state.parameter_users import ParameterUser
 
 Change = Callable[[bytes], "bytes | None"]
 """A function from the current data to the new data; None for no change. It may be called several
@@ -108,3 +112,25 @@ class CellCore:
         if version is not None:
             self.known.set(Node(data, node.stat._replace(version=version)), basis)
         return version is not None
+
+
+SIZE = "size in bytes"
+
+
+class SizedCellCore(CellCore):
+    """In-process state of a cell whose data has a fixed size."""
+
+    def __init__(self, path: str, initial: bytes, receipts: Receipts) -> None:
+        super().__init__(path, initial, receipts)
+        self.parameters = {SIZE: len(initial)}
+        self.wanted = self.parameters
+        self.user: ParameterUser | None = None
+
+    def recorded(self, node: Node) -> dict[str, Any]:
+        """Return the size of the data."""
+        return {SIZE: len(node.data)}
+
+    async def new_record(self, node: Node | None, parameters: dict[str, Any]) -> tuple[Operation, ...]:
+        """Return the operations that replace the data with the initial one."""
+        initial = self.initial or b""
+        return (Create(self.path, initial),) if node is None else setting(self.path, initial, node.stat.version)

@@ -94,7 +94,7 @@ class LatchCore:
         """Return the recorded count."""
         return {"count": record_in(self.path, node).count}
 
-    async def change(self, node: Node | None, parameters: dict[str, Any]) -> tuple[Operation, ...]:
+    async def new_record(self, node: Node | None, parameters: dict[str, Any]) -> tuple[Operation, ...]:
         """Return the operations that record another count, with which the latch begins again."""
         count = parameters["count"]
         if node is None:

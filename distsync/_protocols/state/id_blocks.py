@@ -101,7 +101,7 @@ class IdsCore:
         block, start, _ = parameters_in(self.path, node)
         return {"block": block, "start": start}
 
-    async def change(self, node: Node | None, parameters: dict[str, Any]) -> tuple[Operation, ...]:
+    async def new_record(self, node: Node | None, parameters: dict[str, Any]) -> tuple[Operation, ...]:
         """Return the operations that record another block and start, in an era of their own.
 
         The first id is at least the next one so far. The former era is deleted, so that a process that

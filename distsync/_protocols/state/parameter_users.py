@@ -101,7 +101,7 @@ class Parametrized(Protocol):
     def recorded(self, node: Node) -> dict[str, Any]:
         """Return the parameters in the object's znode. Raises CorruptNodeError or MismatchError."""
 
-    async def change(self, node: Node | None, parameters: dict[str, Any]) -> Sequence[Operation]:
+    async def new_record(self, node: Node | None, parameters: dict[str, Any]) -> Sequence[Operation]:
         """Return the operations that record ``parameters``, and reset what depends on them.
 
         ``node`` is the present record, whose version they require; None if there is none. May raise
@@ -258,7 +258,7 @@ class ParameterUser:
     async def _record(self, found: Node | None, parameters: dict[str, Any], version: int, gone: list[str]) -> bool:
         """Record our parameters. Return False if a user or the record has changed."""
         try:
-            changes = await self.core.change(found, parameters)
+            changes = await self.core.new_record(found, parameters)
             deletions = [Delete(f"{self.folder}/{each}") for each in gone[:BATCH]]
             await Multi((SetData(self.folder, b"", version), *changes, *deletions))
             return True

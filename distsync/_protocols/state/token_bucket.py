@@ -146,7 +146,7 @@ class RateCore:
         bucket = bucket_in(self.path, node)
         return {"rate": bucket.rate, "burst": bucket.burst}
 
-    async def change(self, node: Node | None, parameters: dict[str, Any]) -> tuple[Operation, ...]:
+    async def new_record(self, node: Node | None, parameters: dict[str, Any]) -> tuple[Operation, ...]:
         """Return the operations that record another rate. The bucket keeps its tokens, up to the new burst."""
         rate, burst = parameters["rate"], parameters["burst"]
         if node is None:

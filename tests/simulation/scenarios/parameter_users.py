@@ -38,7 +38,7 @@ class NumberCore:
     def recorded(self, node: Node) -> dict[str, Any]:
         return dict(json.loads(node.data))
 
-    async def change(self, node: Node | None, parameters: dict[str, Any]) -> Sequence[Operation]:
+    async def new_record(self, node: Node | None, parameters: dict[str, Any]) -> Sequence[Operation]:
         data = json.dumps(parameters).encode()
         return (Create(PATH, data) if node is None else SetData(PATH, data, node.stat.version),)
 
