@@ -25,6 +25,7 @@ from helpers.leak_census import Census, Observer, nothing_more
 from helpers.servers import KINDS, ServerProcess, need_zookeeper
 from hypothesis import HealthCheck, settings
 
+from distsync._client.naming import inference
 from distsync._client.naming.inference import UNNAMED, unnamed_mode
 
 # A test fails by what it finds, not by how much time the machine has for it.
@@ -147,6 +148,12 @@ def first_loop() -> None:
         import uvloop
 
         uvloop.new_event_loop().close()
+
+
+@pytest.fixture(autouse=True)
+def no_modules_of_other_tests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that starts a child joins the generations of the modules in which it has bound objects."""
+    monkeypatch.setattr(inference, "bound_modules", {})
 
 
 @pytest.fixture(autouse=True)

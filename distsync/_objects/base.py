@@ -96,7 +96,7 @@ def _checked_acl(acl: Sequence[Any]) -> tuple[Any, ...]:
     return check_acl(acl)
 
 
-def _close_unstarted(protocol: Coroutine[Any, Any, Any]) -> None:
+def close_unstarted(protocol: Coroutine[Any, Any, Any]) -> None:
     """Close the protocol of a call that was interrupted before it.
 
     Otherwise Python warns of a coroutine that was never awaited when it is freed, and swallows what
@@ -269,7 +269,7 @@ class SharedObject:
         try:
             return self.client.run(self._as_member(protocol), timeout, self)
         except BaseException:
-            _close_unstarted(protocol)
+            close_unstarted(protocol)
             raise
 
     def _as_member(self, protocol: Coroutine[Any, Any, Any]) -> Coroutine[Any, Any, Any]:
@@ -300,7 +300,7 @@ class SharedObject:
         try:
             return self._run(protocol, read_timeout())
         except BaseException:
-            _close_unstarted(protocol)
+            close_unstarted(protocol)
             raise
 
     def destroy(self, timeout: float | None = None) -> None:

@@ -9,7 +9,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from distsync._client.default_client import default_client
-from distsync._client.naming.inference import Module, bound_modules
+from distsync._client.naming import inference
+from distsync._client.naming.inference import Module
 from distsync._client.naming.paths import module_path
 from distsync._client.process_identity import identity_of, is_dead
 from distsync._protocols.state import module_generation
@@ -35,7 +36,7 @@ def join_all() -> None:
     A child that uses such an object and exits is then not the last member. If no server can be
     reached, the child will report it.
     """
-    for module, given_client in tuple(bound_modules):
+    for module, given_client in tuple(inference.bound_modules):
         with suppress(DistsyncError):
             client = given_client or default_client()
             core = _generation(client, module)

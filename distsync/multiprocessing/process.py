@@ -18,7 +18,7 @@ from multiprocessing import process as _processes
 from typing import TYPE_CHECKING, Any
 
 from distsync._client import default_client, lifecycle, session_handover
-from distsync._client.naming.inference import bound_modules
+from distsync._client.naming import inference
 from distsync.multiprocessing._child_watcher import Child, watcher
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ class _TrackedProcess:
 
 
 def _launched(start: Callable[[Any], Any], process: Any) -> Any:
-    if bound_modules:
+    if inference.bound_modules:
         with lifecycle.importing():
             from distsync._objects import module_membership  # deferred: it is for objects without a given name
 

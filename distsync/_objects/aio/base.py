@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from distsync._client import default_client
 from distsync._client.driver.task_order import orders
-from distsync._objects.base import FencingToken, SharedObject, create_wrapped
+from distsync._objects.base import FencingToken, SharedObject, close_unstarted, create_wrapped
 from distsync._pickle import stable_pickle_name
 from distsync._protocols.locks.lock import Grant
 from distsync._signal_handlers import raise_if_from_handler
@@ -119,7 +119,11 @@ class AsyncObject:
             starting.release()
 
     async def _await(self, protocol: Coroutine[Any, Any, Any], timeout: float | None = None) -> Any:
-        return await self.client.run_async(self._sync._as_member(protocol), timeout, self._sync)
+        try:
+            return await self.client.run_async(self._sync._as_member(protocol), timeout, self._sync)
+        except BaseException:
+            close_unstarted(protocol)
+            raise
 
     def _run_in_background(self, protocol: Coroutine[Any, Any, Any]) -> None:
         try:
@@ -130,9 +134,12 @@ class AsyncObject:
 
     def _run_blocking(self, protocol: Coroutine[Any, Any, Any], timeout: float | None = None) -> Any:
         client = self.client
-        return client.run(
-            self._sync._as_member(protocol), client.settings.session_timeout if timeout is None else timeout, self._sync
-        )
+        seconds = client.settings.session_timeout if timeout is None else timeout
+        try:
+            return client.run(self._sync._as_member(protocol), seconds, self._sync)
+        except BaseException:
+            close_unstarted(protocol)
+            raise
 
     def __reduce__(self) -> tuple[Any, ...]:
         return async_object, (type(self), self._sync)
