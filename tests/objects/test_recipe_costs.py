@@ -288,7 +288,8 @@ def test_try_set_count_of_an_open_latch_costs_2_requests_and_a_read_of_its_count
 
 def test_call_without_effect_costs_1_more_round_trip_to_verify_the_state(client: Client) -> None:
     latch, start, slots = CountDownLatch(1, name="l"), Barrier(2, name="b"), BoundedSemaphore(1, name="s")
-    Barrier(2).reset()  # the first object without a name registers this process
+    Barrier(2).reset()  # the first object without a name registers this process, and sweeps in the background
+    eventually(lambda: is_quiet(client))
     assert spent(client, Barrier(2).reset) == (2 + 3, 2)
     assert latch.count == 1
     assert spent(client, partial(latch.try_set_count, 2)) == (1 + 2, 2)
