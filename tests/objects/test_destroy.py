@@ -43,6 +43,9 @@ from distsync.testing.faulty_proxy import Proxy, _DropRule
 from distsync.threading import Barrier, Condition, Event, Lock, RLock, Semaphore
 
 MakeClient = Callable[..., Client]
+
+#: Seconds after which the server removes what a client leaves that cannot close its session.
+SESSION_S = 3.0
 EVERY_KIND = KINDS | {kind: made for kind, made in PROCESSES.items() if kind != "multiprocessing.Pool"}
 
 
@@ -342,7 +345,7 @@ def test_destroy_of_another_users_object_is_denied(client: Client, make_client: 
 
 
 def test_destroy_raises_deadline_error_if_no_server_answers(make_client: MakeClient, proxy: Proxy) -> None:
-    client = make_client(hosts=proxy.hosts)
+    client = make_client(hosts=proxy.hosts, session_timeout=SESSION_S)
     queue = Queue[int](name="a", client=client)
     queue.put(1)
     proxy.blackhole()
@@ -369,7 +372,8 @@ class SecondReply(_DropRule):
 def test_destroy_whose_reply_was_lost_spares_the_object_that_another_process_created_afresh(
     make_client: MakeClient, proxy: Proxy, other: Client
 ) -> None:
-    queue, theirs = Queue[int](name="a", client=make_client(hosts=proxy.hosts)), Queue[int](name="a", client=other)
+    mine = make_client(hosts=proxy.hosts, session_timeout=SESSION_S)
+    queue, theirs = Queue[int](name="a", client=mine), Queue[int](name="a", client=other)
     queue.put(1)
     assert queue.client.session_id is not None
     dropped = proxy._set_drop_rule(SecondReply(OpCode.MULTI, queue.client.session_id, before=False))
