@@ -192,8 +192,9 @@ class SharedObject:
         if self._explicit_path is not None:
             return self._explicit_path
         if self._module is not None:
-            client = self.client
-            return bound_object_path(client.namespace, self._module.key(client.hosts is None), self._kind, self._name)
+            client, module = self.client, self._module
+            key, name = module.key(client.hosts is None), module.relative(self._name)
+            return bound_object_path(client.namespace, key, self._kind, name)
         if self._home is not None:
             return object_path(process_objects_path(self.client.namespace, self._home), self._kind, self._name)
         return self.client.path(self._kind, self._name)

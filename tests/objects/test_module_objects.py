@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -198,23 +197,110 @@ def home(tmp_path: Path) -> Iterator[Home]:
     made.close()
 
 
-def test_scripts_of_one_file_name_have_their_own_objects_on_the_embedded_server(home: Home, tmp_path: Path) -> None:
-    source = "import sys; from distsync.threading import Event; stop = Event()\n"
-    source += "for line in sys.stdin: print(eval(line), flush=True)"
+SHARED = """
+import json, sys
+from distsync.threading import Event
+
+class Job:
+    stop = Event()
+
+def main():
+    for line in sys.stdin:
+        print(json.dumps(eval(line)), flush=True)
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+@pytest.fixture
+def start_at_home(home: Home) -> Iterator[Callable[..., Program]]:
+    """Return a function that starts a program which uses the embedded server."""
+    programs: list[Program] = []
+
+    def start(*command: object) -> Program:
+        programs.append(Program(home.start(*command)))
+        return programs[-1]
+
+    yield start
+    for each in programs:
+        each.exit()
+
+
+def written(file: Path, source: str) -> Path:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(source)
+    return file
+
+
+def test_scripts_of_one_file_name_have_their_own_objects_on_the_embedded_server(
+    start_at_home: Callable[..., Program], tmp_path: Path
+) -> None:
+    one, two = (start_at_home(written(tmp_path / folder / "main.py", SHARED)) for folder in ("one", "two"))
+    one("Job.stop.set()")
+    assert [each("Job.stop.is_set()") for each in (one, two)] == [True, False]
+
+
+def test_programs_have_their_own_objects_in_modules_of_one_name_on_the_embedded_server(
+    start_at_home: Callable[..., Program], tmp_path: Path
+) -> None:
+    programs = []
     for folder in ("one", "two"):
-        (tmp_path / folder).mkdir()
-        (tmp_path / folder / "main.py").write_text(source)
-    one, two = (home.start(tmp_path / folder / "main.py") for folder in ("one", "two"))
+        written(tmp_path / folder / "utils.py", SHARED)
+        main = written(tmp_path / folder / f"{folder}.py", "from utils import Job, main; main()")
+        programs.append(start_at_home(main))
+    one, two = programs
+    one("Job.stop.set()")
+    assert [each("Job.stop.is_set()") for each in (one, two)] == [True, False]
 
-    def ask(process: subprocess.Popen[str], line: str) -> str:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        process.stdin.write(f"{line}\n")
-        process.stdin.flush()
-        return process.stdout.readline().strip()
 
-    ask(one, "stop.set()")
-    assert [ask(each, "stop.is_set()") for each in (one, two)] == ["True", "False"]
+def test_script_and_programs_that_import_it_share_its_objects_on_the_embedded_server(
+    start_at_home: Callable[..., Program], tmp_path: Path
+) -> None:
+    """It has other names as well: that of a module of a package, and a path with a link."""
+    script = written(tmp_path / "package" / "jobs.py", SHARED)
+    (tmp_path / "link").symlink_to(tmp_path / "package")
+    paths = {"as_jobs": tmp_path / "package", "as_link": tmp_path / "link", "as_package": tmp_path}
+    programs = [start_at_home(script)]
+    for name, path in paths.items():
+        module = "package.jobs" if name == "as_package" else "jobs"
+        source = f"import sys; sys.path.insert(0, {str(path)!r}); from {module} import Job, main; main()"
+        programs.append(start_at_home(written(tmp_path / "programs" / f"{name}.py", source)))
+    programs[0]("Job.stop.set()")
+    assert [each("Job.stop.is_set()") for each in programs] == [True] * 4
+
+
+def test_module_of_a_package_shares_its_objects_if_it_is_run_by_m_and_if_it_is_imported(
+    start_at_home: Callable[..., Program], tmp_path: Path
+) -> None:
+    written(tmp_path / "package" / "__init__.py", "")
+    written(tmp_path / "package" / "jobs.py", SHARED)
+    importer = written(tmp_path / "importer.py", "from package.jobs import Job, main; main()")
+    run, imported = start_at_home("-m", "package.jobs"), start_at_home(importer)
+    run("Job.stop.set()")
+    assert imported("Job.stop.is_set()")
+
+
+def test_module_in_a_long_path_shares_its_objects_on_the_embedded_server(
+    start_at_home: Callable[..., Program], tmp_path: Path
+) -> None:
+    """As the name of a znode, its path would take more than 1,000 bytes."""
+    script = written(tmp_path.joinpath(*["\u00e4" * 80] * 3) / "jobs.py", SHARED)
+    importer = written(script.with_name("importer.py"), "from jobs import Job, main; main()")
+    run, imported = start_at_home(script), start_at_home(importer)
+    run("Job.stop.set()")
+    assert imported("Job.stop.is_set()")
+
+
+def test_script_and_its_importer_share_its_objects_on_a_configured_server(
+    start: Callable[..., Program], tmp_path: Path
+) -> None:
+    written(tmp_path / "jobs.py", SHARED)
+    written(tmp_path / "elsewhere" / "jobs.py", SHARED)
+    written(tmp_path / "importer.py", "from jobs import Job, main; main()")
+    programs = [start(file) for file in ("jobs.py", "importer.py", "elsewhere/jobs.py")]
+    programs[0]("Job.stop.set()")
+    assert [each("Job.stop.is_set()") for each in programs] == [True] * 3
 
 
 def test_first_use_costs_4_requests_more_in_2_round_trips_and_any_other_none(

@@ -27,6 +27,10 @@ The decisions made here:
 * ``__main__`` is the module name given to ``-m``, or the script's file name without its suffix.
   ``python -c`` and the prompt have neither: objects assigned there get unique names.
 
+* On the embedded server, whose users are on one host, a module is known by its file instead, whether
+  it is run or imported. Two programs with a ``utils.py`` each have different modules. A module
+  without a file, which is built at run time, is known by its name.
+
 An object with a unique name is private to its process until it is pickled or inherited by a fork.
 A program whose imports were swapped expects that its processes share its objects. So it is warned
 when it uses one that is private.
@@ -43,7 +47,7 @@ from collections.abc import Iterator
 from functools import cache
 from itertools import count
 from types import FrameType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 from distsync._client.lifecycle import importing
 from distsync.errors import ConfigurationError, PrivateObjectError
@@ -55,6 +59,9 @@ USER_PARTS = ("distsync.cli.", "distsync.testing.")  # use distsync as a program
 CLASS_TEXT = "__qualname__"
 UNNAMED = "DISTSYNC_UNNAMED"
 UNNAMED_MODES = ("warn", "error", "ignore", "site")
+#: Maximum size in bytes of a file's path as a module's key. A component of a znode's path has at most 1,000 bytes, of
+#: which a byte of the file's path takes up to 3. Longer paths are hashed.
+MAX_FILE_BYTES = 300
 
 
 #: The numbers of the next objects that `_site_name` names, by the rest of the name.
@@ -130,14 +137,30 @@ class CreationPlace:
 
 
 class Module(NamedTuple):
-    """A module, in which an object is bound to a name, and its file if it is the script that runs."""
+    """A module in which an object is bound to a name.
+
+    Attributes:
+        name: Its real name, also if it runs as ``__main__``.
+        file: The resolved path of its file; None if it has no file.
+    """
 
     name: str
-    script: str | None = None
+    file: str | None = None
 
     def key(self, is_embedded: bool) -> str:
-        """Return the name by which it is known. On the embedded server, a script is known by its file."""
-        return (is_embedded and self.script) or self.name
+        """Return the name by which it is known: its file on the embedded server, its real name on others."""
+        if not is_embedded or self.file is None:
+            return self.name
+        encoded = self.file.encode("utf-8", "surrogatepass")
+        if len(encoded) <= MAX_FILE_BYTES:
+            return self.file
+        from hashlib import sha256  # deferred: few paths are that long
+
+        return sha256(encoded).hexdigest()
+
+    def relative(self, name: str) -> str:
+        """Return the name of an object without that of this module, which may be known by another name."""
+        return name.removeprefix(self.name).lstrip(".")
 
 
 class Name(NamedTuple):
@@ -278,20 +301,24 @@ def _hides_variables(frame: FrameType) -> bool:
 
 def module_of(names: dict[str, Any]) -> Module | None:
     """Return the module with the globals ``names``, by its real name; None at a prompt."""
-    name = names.get("__name__")
-    if name not in MAIN_NAMES:
-        return Module(name) if isinstance(name, str) else None
-    spec = names.get("__spec__")
-    if spec is not None and spec.name not in MAIN_NAMES:
-        return Module(str(spec.name))
-    file = names.get("__file__")
-    script = _script_name(file)
-    return None if script is None else Module(script, os.path.realpath(str(file)))
+    name, file = names.get("__name__"), names.get("__file__")
+    if name in MAIN_NAMES:
+        spec = names.get("__spec__")
+        name = _script_name(file) if spec is None or spec.name in MAIN_NAMES else str(spec.name)
+    return Module(name, _resolved(file)) if isinstance(name, str) else None
+
+
+def _resolved(file: object) -> str | None:
+    return os.path.realpath(file) if _is_file(file) else None
+
+
+def _is_file(file: object) -> TypeGuard[str]:
+    return isinstance(file, str) and not os.path.basename(file).startswith("<")
 
 
 def _script_name(file: object) -> str | None:
     """Return the script's stem, or that of the folder or archive whose ``__main__.py`` runs."""
-    if not isinstance(file, str) or os.path.basename(file).startswith("<"):
+    if not _is_file(file):
         return None
     folder, base = os.path.split(os.path.abspath(file))
     stem = os.path.splitext(base)[0]
