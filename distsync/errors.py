@@ -236,8 +236,8 @@ class PrivateObjectError(UsageError, RuntimeError):
     """
 
     template = (
-        "{0} created at {1} is private to this process ({2}): assign it at module or class level, give it "
-        'name="...", or set DISTSYNC_UNNAMED=ignore if it is meant to be private'
+        "{0} created at {1} is private to this process ({2}): assign it to a variable of its own at module or class "
+        'level, give it name="...", or set DISTSYNC_UNNAMED=ignore if it is meant to be private'
     )
 
 

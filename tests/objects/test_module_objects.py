@@ -324,6 +324,43 @@ def test_first_use_costs_4_requests_more_in_2_round_trips_and_any_other_none(
     assert later == named
 
 
+TWICE = """
+from distsync.multiprocessing import get_context
+from distsync.queue import Queue
+
+jobs = Queue()
+first = jobs
+jobs = Queue()
+
+def put(item):
+    first.put(item)
+    jobs.put(item)
+
+if __name__ == "__main__":
+    for method in ("fork", "spawn"):
+        child = get_context(method).Process(target=put, args=(method,))
+        child.start()
+        child.join()
+    print([first.get(timeout=10) for _ in range(2)], [jobs.get(timeout=10) for _ in range(jobs.qsize())])
+"""
+
+
+def test_only_the_first_object_of_a_variable_is_shared_with_a_child_that_imports_the_module(
+    shells: Shells, tmp_path: Path
+) -> None:
+    """Both queues were one. A forked child inherits the second one, too."""
+    shells.environment["DISTSYNC_UNNAMED"] = "ignore"
+    (tmp_path / "twice.py").write_text(TWICE)
+    assert shells.run(tmp_path / "twice.py") == "['fork', 'spawn'] ['fork']\n"
+
+
+def test_object_of_a_reloaded_module_is_the_one_from_before(start: Callable[..., Program]) -> None:
+    program = start()
+    program("stop.set()")
+    assert program("__import__('importlib').reload(shop).stop.is_set()")
+    assert not program("shop.stop is stop")
+
+
 PARENT = """
 from distsync.multiprocessing import get_context
 from distsync.queue import Queue

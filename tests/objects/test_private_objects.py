@@ -65,7 +65,7 @@ def test_lock_of_an_instance_warns_at_its_first_use_with_its_place_and_what_to_d
     ]
     text = str(warned[0].message)
     assert text.startswith(f"distsync.threading.Lock created at {__file__}:{app.line} is private to this process")
-    for way in ("assign it at module or class level", 'name="..."', "DISTSYNC_UNNAMED=ignore"):
+    for way in ("assign it to a variable of its own at module or class level", 'name="..."', "DISTSYNC_UNNAMED=ignore"):
         assert way in text
 
 

@@ -12,6 +12,8 @@ import types
 import typing
 import warnings
 from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -226,9 +228,30 @@ def test_warning_is_issued_once_per_place_and_names_it() -> None:
 )
 def test_one_place_names_one_object_only(source: str) -> None:
     pool = run(source, pool=[])["pool"]
-    with pytest.warns(PrivateObjectWarning, match="was created here before"):
+    with pytest.warns(
+        PrivateObjectWarning, match=r"name jobs\.\w+ is taken by the object created at /home/me/jobs.py:"
+    ):
         use(pool)  # type: ignore[arg-type]
     assert [is_fresh(thing) for thing in pool] == [False, True, True]  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("source", "line"),
+    [
+        ("x = Thing()\npool.append(x)\nx = Longer(3)\npool.append(x)", 1),
+        ("x = Thing()\npool.append(x)\ndel x\nfor _ in [1]:\n    x = Thing()\n    pool.append(x)", 1),
+        ("(x := Thing(),\npool.append(x),\nx := Thing(),\npool.append(x))", 1),
+        ("class C:\n    x = Thing()\n    pool.append(x)\nclass C:\n    x = Thing()\n    pool.append(x)", 2),
+        ("class C:\n    global x\n    x = Thing()\n    pool.append(x)\nx = Thing()\npool.append(x)", 3),
+        ("x = Thing()\npool.append(x)\nexec('x = Thing()')\npool.append(x)", 1),
+    ],
+)
+def test_only_the_first_object_that_is_assigned_to_a_variable_has_its_name(source: str, line: int) -> None:
+    """A second statement made another object of the same name, so both were one."""
+    pool: Any = run(source, pool=[])["pool"]
+    assert [is_fresh(thing) for thing in pool] == [False, True]
+    with pytest.warns(PrivateObjectWarning, match=rf"taken by the object created at /home/me/jobs.py:{line}\)"):
+        use(pool)
 
 
 def test_object_of_a_generic_class_is_named_after_its_variable() -> None:
@@ -310,13 +333,18 @@ def test_in_site_mode_an_object_at_a_prompt_is_fresh_and_warns(set_unnamed: Call
         use([thing])
 
 
-def test_a_reloaded_module_gives_its_objects_the_same_names(tmp_path: object, monkeypatch: pytest.MonkeyPatch) -> None:
-    with open(f"{tmp_path}/reloaded_jobs.py", "w") as file:
-        file.write("import sys\nx = sys.modules['distsync.pretended_face'].Thing()\n")
+def test_a_reloaded_module_gives_its_objects_the_same_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "reloaded_jobs.py"
+    source = "import sys\nThing = sys.modules['distsync.pretended_face'].Thing\nx = Thing()\ny = x\nx = Thing()\n"
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setitem(sys.modules, "distsync.pretended_face", FACE)
+    file.write_text(source)
     module = importlib.import_module("reloaded_jobs")
-    assert text(module.x) == text(importlib.reload(module).x) == "reloaded_jobs.x"
+    for edited in (source, f"# moved by an edit\n{source}"):
+        file.write_text(edited)
+        module = importlib.reload(module)
+        assert text(module.y) == "reloaded_jobs.x"
+        assert is_fresh(module.x)
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,10 @@ The decisions made here:
   Tuples (``a, b = Lock(), Lock()``), annotations, ``:=``, ``x or Lock()`` and ``Lock() if x else
   y`` are supported.
 
-* One call site names one object. Further objects that a loop, or ``list(map(Queue, sizes))``, makes at
-  the same call site get unique names: with the standard library they are different objects.
-  ``importlib.reload`` finds the name of the first one again.
+* The first object that a run of a module assigns to a variable gets its name. Further ones, which a
+  second statement, a loop or ``list(map(Queue, sizes))`` makes, get unique names: with the standard
+  library they are different objects. ``importlib.reload`` is another run, and so is an import in a
+  child process: its first object has the same name, and is the same object, as that of the run before.
 
 * Code in a function makes unique names, even after ``global x``: a function may run any number of
   times, and each run makes its own object, as with the standard library. The same is true of a
@@ -257,8 +258,9 @@ def _bound_name(frame: FrameType) -> tuple[Name | None, str]:
     if target is None:
         return None, "assigned to no name"
     text = ".".join((module.name, *([] if target.is_global else level), target.name))
-    if not _is_first(inside, text):
-        return None, f"{text} was created here before"
+    first = _first_place(inside, text)
+    if first is not None:
+        return None, f"the name {text} is taken by the object created at {first}"
     return Name(text, False, module=module), ""
 
 
@@ -372,13 +374,14 @@ def _level(frame: FrameType) -> list[str] | None:
     return None if "<locals>" in inside else [inside]
 
 
-def _is_first(frame: FrameType, text: str) -> bool:
-    """Return whether this instruction names its first object in this run of the module.
+def _first_place(frame: FrameType, text: str) -> str | None:
+    """Return where this run of the module has given the name ``text`` to an object; None if this is the first one.
 
     A reload of the module counts as another run: it has a new ``__spec__``.
     """
     names = frame.f_globals
-    made, spec = names.setdefault("__distsync_names__", {}), names.get("__spec__")
-    before = made.get((text, frame.f_lasti), made)
-    made[text, frame.f_lasti] = spec
-    return before is not spec
+    taken, spec = names.setdefault("__distsync_names__", {}), names.get("__spec__")
+    if text in taken and taken[text][0] is spec:
+        return str(taken[text][1])
+    taken[text] = spec, f"{frame.f_code.co_filename}:{frame.f_lineno}"
+    return None
