@@ -26,6 +26,8 @@ from distsync._client.naming.paths import (
     bound_object_path,
     check_path,
     creator_in,
+    folder_label,
+    is_part,
     object_path,
     process_objects_path,
     users_path,
@@ -33,7 +35,7 @@ from distsync._client.naming.paths import (
 from distsync._objects.validation import validate_timeout
 from distsync._pickle import stable_pickle_name
 from distsync._protocols.receipts import Receipts
-from distsync._protocols.retries import delete_tree, remove_tree
+from distsync._protocols.retries import delete_tree, find_foreign_child, remove_tree
 from distsync._signal_handlers import interruptible_at_entry, is_from_handler
 from distsync.errors import (
     DistsyncError,
@@ -318,6 +320,8 @@ class SharedObject:
 
         Raises:
             TypeError: ``timeout`` is not a number.
+            ValueError: The given path is a folder of the namespace, or has znodes below it that do not
+                belong to an object of this class. Nothing was deleted.
             DeadlineError: The object was not deleted in time. Subclass of TimeoutError.
             StillUsedError: Other processes keep adding to the object.
             AccessDeniedError: An ACL denies the access.
@@ -325,7 +329,9 @@ class SharedObject:
 
         Note:
             Costs 3 requests in 2 round trips for an object without children, 2 if it does not exist,
-            and 1 for each znode that may have children. 1,000 items are deleted in 1 round trip.
+            and 1 for each znode that may have children. 1,000 items are deleted in 1 round trip. With
+            ``path=``, it costs 2 more in 1 more round trip, and 1 more for each child of another name
+            than the object gives.
 
             If the reply is lost, it is repeated, but a fresh object is not deleted. If interrupted,
             or at the deadline, the object may be deleted, or a part of its contents: call it again.
@@ -337,6 +343,8 @@ class SharedObject:
 
     async def _destruction(self) -> None:
         client, path, receipts = self.client, self.path, self._receipts
+        if self._explicit_path is not None:
+            await self._check_only_object(client.namespace, path)
         if self._has_versions:
             await receipts.basis()  # creates the znode that is written
         try:
@@ -349,6 +357,18 @@ class SharedObject:
         except NotEmptyError:
             raise StillUsedError(path) from None
         client.forget_destroyed(path)
+
+    async def _check_only_object(self, namespace: str, path: str) -> None:
+        """Raise ValueError if other objects are below ``path``, as far as its znodes show."""
+        folder = folder_label(namespace, path)
+        if folder is not None:
+            raise ValueError(f"{path} cannot be destroyed: it is {folder}; give the path of one object")
+        child = await find_foreign_child(path, partial(is_part, self._kind))
+        if child is not None:
+            raise ValueError(
+                f"{path} cannot be destroyed: {path}/{child} does not belong to a {type(self).__name__}; destroy the "
+                "objects below the path first, or give the path of one object"
+            )
 
     async def _delete_tree(self, path: str) -> None:
         """Delete the znodes of an object that has no versions."""

@@ -233,7 +233,7 @@ class SharedReader(_LockView):
         on_revoke: Callable[[Any], Any] | None = None,
     ) -> None:
         self._writer = writer
-        self._module, self._home = writer._module, writer._home
+        self._module, self._home, self._explicit_path = writer._module, writer._home, writer._explicit_path
         self._init_loss_callback(on_lost)
         self._init_revocation(on_revoke)
 
@@ -565,6 +565,7 @@ class SharedLock:
         Raises:
             TypeError: ``timeout`` is not a number.
             DeadlineError: The lock was not deleted in time. Subclass of TimeoutError.
+            ValueError: The given path contains other objects. Nothing was deleted.
             StillUsedError: Other processes keep arriving.
             AccessDeniedError: An ACL denies the access.
 

@@ -23,6 +23,7 @@ from distsync._protocols.steps import (
     Connected,
     Create,
     Delete,
+    Exists,
     Listing,
     Multi,
     Pipeline,
@@ -254,6 +255,22 @@ TRANSACTIONS = 10
 
 #: Number of times that a tree is listed, as other clients may add znodes in the meantime.
 DELETE_ROUNDS = 30
+
+
+#: The owner of a container, where an ephemeral znode has its session and others have 0.
+CONTAINER_OWNER = -(2**63)
+
+
+async def find_foreign_child(path: str, is_part: Callable[[str], bool]) -> str | None:
+    """Return a child of ``path`` that is neither ephemeral nor a part of its object; None if there is none."""
+    _, listing = await read_all(Sync(path), Children(path))
+    names = [name for name in listing.names if not is_part(name)] if isinstance(listing, Listing) else []
+    for start in range(0, len(names), BATCH):
+        some = names[start : start + BATCH]
+        for name, stat in zip(some, await read_all(*(Exists(f"{path}/{name}") for name in some)), strict=True):
+            if stat is not None and stat.ephemeral_owner in (0, CONTAINER_OWNER):
+                return name
+    return None
 
 
 async def remove_tree(path: str) -> None:

@@ -181,7 +181,7 @@ class View:
             timeout: Maximum wait in seconds; None waits forever.
 
         Raises:
-            ValueError: This is a part of an object.
+            ValueError: This is a part of an object, or the given path contains other objects.
             DeadlineError: The object was not deleted in time. Subclass of TimeoutError.
             AccessDeniedError: An ACL denies the access.
 

@@ -144,6 +144,7 @@ class Queue(_Base[Item]):
         Raises:
             TypeError: ``timeout`` is not a number.
             DeadlineError: The queue was not deleted in time. Subclass of TimeoutError.
+            ValueError: The given path contains other objects. Nothing was deleted.
             StillUsedError: Other processes keep putting or getting.
             AccessDeniedError: An ACL denies the access.
 

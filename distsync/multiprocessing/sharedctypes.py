@@ -331,6 +331,7 @@ class SynchronizedBase(LockDelegate):
             timeout: Maximum wait in seconds; None waits forever.
 
         Raises:
+            ValueError: The given path contains other objects. Nothing was deleted.
             DeadlineError: The object was not deleted in time. Subclass of TimeoutError.
             AccessDeniedError: An ACL denies the access.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from functools import partial
 from threading import BrokenBarrierError
@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from helpers.all_object_kinds import KINDS, PROCESSES
-from helpers.leak_census import Observer
+from helpers.leak_census import CONTAINER, Observer
 from helpers.public_names import MODULES, own_names
 from helpers.request_counts import Cost, counted
 from helpers.timing import PATIENCE, eventually
@@ -29,6 +29,7 @@ from distsync import (
     multiprocessing,
 )
 from distsync._client.client import Client
+from distsync._client.naming.paths import PARTS, is_part
 from distsync._objects.aio.base import AsyncObject
 from distsync._objects.base import SharedObject
 from distsync._objects.joinable_queue import JoinableQueue
@@ -391,6 +392,116 @@ def test_znode_of_another_client_is_destroyed_without_its_neighbours(client: Cli
         observer.kazoo.ensure_path(client.namespace + path)
     Lock(path=f"{client.namespace}/locks/a").destroy()
     assert observer.kazoo.get_children(f"{client.namespace}/locks") in (["ab", "b"], ["b", "ab"])
+
+
+FOLDERS = [
+    "",
+    "/queue",
+    "/process",
+    "/users",
+    "/users/queue",
+    "/users/queue/a",
+    "/receipts",
+    "/module/jobs/objects/queue",
+]
+
+
+@pytest.fixture
+def neighbour(client: Client, make_client: MakeClient) -> Iterator[Queue[int]]:
+    """A queue with an item, in the namespace of another client."""
+    queue = Queue[int](name="a", client=make_client(namespace=f"{client.namespace}/theirs"))
+    queue.put(1)
+    yield queue
+    assert queue.get(timeout=PATIENCE) == 1
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+@pytest.mark.parametrize("kind", [Lock, Config, SharedLock, distsync.asyncio.Lock, SyncManager])
+def test_path_that_is_a_folder_of_the_namespace_is_not_destroyed(
+    client: Client, observer: Observer, kind: Callable[..., Any], folder: str
+) -> None:
+    """All objects in it were deleted."""
+    queue = Queue[int](name="a")
+    queue.put(1)
+    path = client.namespace + folder
+    wrong = kind(path=path, client=client)
+    before = sorted(observer.tree(client.namespace))
+    refused = rf"{path} cannot be destroyed: it is .* namespace.*the path of one object"
+    if kind is distsync.asyncio.Lock:
+        with pytest.raises(ValueError, match=refused):
+            asyncio.run(wrong.destroy())
+    else:
+        with pytest.raises(ValueError, match=refused):
+            wrong.destroy()
+    assert sorted(observer.tree(client.namespace)) == before
+    assert queue.get(timeout=PATIENCE) == 1
+
+
+def test_path_above_the_namespace_is_not_destroyed(neighbour: Queue[int], client: Client) -> None:
+    with pytest.raises(ValueError, match=f"it is a part of the namespace {client.namespace}/theirs"):
+        Lock(path=client.namespace, client=neighbour.client).destroy()
+
+
+@pytest.mark.parametrize("folder", ["", "/queue", "/queue/a"])
+@pytest.mark.parametrize("kind", [Lock, Counter, Condition, partial(Barrier, 2), Event])
+def test_path_that_contains_objects_of_another_namespace_or_kind_is_not_destroyed(
+    neighbour: Queue[int], client: Client, kind: Callable[..., Any], folder: str
+) -> None:
+    wrong = kind(path=f"{neighbour.client.namespace}{folder}", client=client)
+    with pytest.raises(ValueError, match=rf"{wrong.path}/\w+ does not belong to a \w+; destroy the objects below"):
+        wrong.destroy()
+
+
+def test_path_below_which_there_is_another_object_is_not_destroyed(client: Client) -> None:
+    counter = Counter(path=f"{client.namespace}/app/jobs")
+    counter.add(3)
+    lock = Lock(path=f"{client.namespace}/app")
+    with lock:
+        with pytest.raises(ValueError, match="/app/jobs does not belong to a Lock"):
+            lock.destroy()
+        assert lock.held
+    assert counter.get() == 3
+    counter.destroy()
+    lock.destroy()
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in ("Registry", "Pool")])
+def test_object_of_every_kind_that_was_given_a_path_is_destroyed(
+    client: Client, other: Client, observer: Observer, kind: str
+) -> None:
+    make, use = KINDS[kind]
+    path = f"{client.namespace}/app/{kind}"
+    stack = ExitStack()
+    use(make(path=path, client=client), client, stack)
+    make(path=path, client=other).destroy(20)
+    left(stack)
+    make(path=path, client=other).destroy(20)
+    assert observer.tree(path) == {}
+
+
+@pytest.mark.parametrize("kind", EVERY_KIND)
+def test_znodes_of_every_kind_are_known_as_its_parts(client: Client, observer: Observer, kind: str) -> None:
+    make, use = EVERY_KIND[kind]
+    with ExitStack() as stack:
+        made = make(name="a", client=client)
+        use(made, client, stack)
+        tree = observer.tree(client.namespace)
+        parts = [
+            path[len(client.namespace) + 1 :].split("/") for path, owner in tree.items() if owner in (0, CONTAINER)
+        ]
+        objects = {part[0] for part in parts} - {"users", "receipts", "process"}
+        assert objects <= {*PARTS}
+        assert [part for part in parts if len(part) == 3 and part[0] in objects and not is_part(part[0], part[2])] == []
+    made.destroy(20)
+
+
+def test_every_kind_of_object_is_known_by_its_folder() -> None:
+    kinds = [SharedObject]
+    for each in kinds:
+        kinds += each.__subclasses__()
+    found = {kind._kind for kind in kinds if isinstance(getattr(kind, "_kind", None), str)}
+    assert found - {*PARTS} == set()
+    assert len(found) > 20
 
 
 def test_own_lock_of_a_condition_is_destroyed_with_it_and_a_given_one_is_not(client: Client) -> None:

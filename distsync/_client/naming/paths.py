@@ -26,6 +26,29 @@ NOT_IN_PATH = re.compile(f"[{REFUSED}]")
 ENCODED = re.compile("(?:%[0-9A-F]{2})+")
 RESERVED = (".", "..", "zookeeper")
 EMPTY = "%"
+#: Folders of the namespace that contain the objects of a kind, with the names of the znodes which such an object may
+#: have right below its own. None means any name. Names that end in a sequence number are allowed in all of them.
+_QUEUE = frozenset(("state", "puts", "hundreds", "gets", "dones", "items", "getters"))
+_CLAIMS = frozenset((*_QUEUE, "claims", "delayed", "keys", "clock", "dead"))
+PARTS: dict[str, frozenset[str] | None] = {
+    **dict.fromkeys(("lock", "sharedlock", "event", "gate", "group", "counter", "value", "rate", "ids"), frozenset()),
+    **dict.fromkeys(("queue", "lifo_queue", "priority_queue", "simple_queue"), _QUEUE),
+    "semaphore": frozenset(("permits", "takers", "leases", "locks")),
+    "condition": frozenset(("lock", "waiters")),
+    "barrier": frozenset(("arrivals",)),
+    "double_barrier": frozenset(("ready",)),
+    "latch": frozenset(("closed",)),
+    "config": frozenset(),
+    "election": frozenset(("LEADER",)),
+    "partitioner": frozenset(("members", "claims")),
+    "transaction": frozenset(("sites",)),
+    "joinable_queue": _CLAIMS,
+    "pool": frozenset((*_CLAIMS, "callers")),
+    "shared": frozenset(("lock", "data")),
+    "registry": None,
+    "manager": None,
+}
+GENERATED_PART = re.compile(r"t_|.*\d{10}\Z", re.DOTALL)
 CREATED_BY = re.compile("/process/([0-9a-f]{16}-[0-9]+-[0-9]+)/objects/")
 
 
@@ -59,6 +82,26 @@ def creator_in(path: str) -> str | None:
     """Return the process that created the object without a name to which a path belongs; None if there is none."""
     found = CREATED_BY.search(path) if "/process/" in path else None
     return None if found is None else found[1]
+
+
+def folder_label(namespace: str, path: str) -> str | None:
+    """Return what kind of folder of the namespace a path is; None if it may be the path of an object."""
+    if f"{namespace}/".startswith(f"{path}/"):
+        return "the namespace" if path == namespace else f"a part of the namespace {namespace}"
+    if not path.startswith(f"{namespace}/"):
+        return None
+    top, *below = path[len(namespace) + 1 :].split("/")
+    if top in ("module", "process"):  # their objects are at <top>/<module or process>/objects/<kind>/<name>
+        is_folder = len(below) < 4
+    else:
+        is_folder = top in ("users", "receipts") or (top in PARTS and not below)
+    return f"a folder of the namespace {namespace or '/'}" if is_folder else None
+
+
+def is_part(kind: str, name: str) -> bool:
+    """Return whether an object of this kind may have a znode of this name right below its own."""
+    parts = PARTS.get(kind)
+    return parts is None or name in parts or GENERATED_PART.match(name) is not None
 
 
 @lru_cache(maxsize=1024)

@@ -87,13 +87,17 @@ class AsyncObject:
         exist, nothing happens.
 
         Raises:
+            ValueError: The given path is a folder of the namespace, or has znodes below it that do not
+                belong to an object of this class. Nothing was deleted.
             StillUsedError: Other processes keep adding to the object.
             AccessDeniedError: An ACL denies the access.
             UnreachableError: No server could be reached for the client's first connection.
 
         Note:
             Costs 3 requests in 2 round trips for an object without children, 2 if it does not exist,
-            and 1 for each znode that may have children. 1,000 items are deleted in 1 round trip.
+            and 1 for each znode that may have children. 1,000 items are deleted in 1 round trip. With
+            ``path=``, it costs 2 more in 1 more round trip, and 1 more for each child of another name
+            than the object gives.
 
             If the reply is lost, it is repeated, but a fresh object is not deleted. If cancelled,
             the object may be deleted, or a part of its contents: call it again.
