@@ -213,19 +213,23 @@ class SharedObject:
         return client.local(path, partial(make, path), self._kind, self)
 
     def _refer(self, client: Client) -> Reference:
-        """Return the reference of this process to this object without a name, making it if there is none."""
+        """Return the reference of this process to this object without a name, making it if there is none.
+
+        Other threads, and a signal handler that interrupts this, may do the same. One of the references that they
+        make is then used by all, and the others end nothing.
+        """
         reference = self._reference
-        if reference is None or not reference.is_of(client):
+        while reference is None or not reference.is_of(client):
             with lifecycle.importing():
                 from distsync._objects.unnamed import Reference  # deferred: it is for objects without a name
             is_creator = self._is_unnamed and self._creator_pid == os.getpid()
             token = self._token if reference is None else None
             made = Reference(client, str(self._home), self._name, self.path, is_creator, token)
-            if reference is not None:  # it is that of a parent process, or of a client that is no longer the default
-                if reference.is_shared:
-                    made.keep()
-                reference.keep()
-            self._reference = reference = made
+            if reference is None:
+                reference = vars(self).setdefault("_reference", made)
+            else:  # it is that of a parent process, or of a client that is no longer the default
+                self._reference = reference = reference.succeeded_by(made)
+        reference.confirm()
         return reference
 
     def _report_use(self) -> None:

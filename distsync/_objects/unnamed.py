@@ -42,12 +42,14 @@ class _Uses:
         self.client, self.creator, self.name, self.path = client, creator, name, path
         self.is_creator, self.token = is_creator, token
         self.is_kept = not is_creator and token is None
+        #: Whether the object has been used by these references, so that there is something to end.
+        self.is_confirmed = False
         self.issued: list[str] = []
         self.pid, self.forks = os.getpid(), lifecycle.fork_count()
 
     def end(self) -> None:
         """Note that the last Python object was collected. It never waits."""
-        if self.pid != os.getpid():
+        if not self.is_confirmed or self.pid != os.getpid():
             return
         is_kept = self.is_kept or self.forks != lifecycle.fork_count()
         if self.is_creator and not self.issued and not is_kept:
@@ -69,22 +71,30 @@ class _Uses:
 class Reference:
     """A reference of this process to an object without a name. Copies of the Python object share it."""
 
-    __slots__ = ("__weakref__", "uses")
+    __slots__ = ("__weakref__", "_successors", "uses")
 
     def __init__(
         self, client: Client, creator: str, name: str, path: str, is_creator: bool, token: str | None = None
     ) -> None:
         self.uses = _Uses(client, creator, name, path, is_creator, token)
+        self._successors: list[Reference] = []
         weakref.finalize(self, self.uses.end).atexit = False
 
     def is_of(self, client: Client) -> bool:
         """Return whether it is this process's, and one of this client."""
         return self.uses.pid == os.getpid() and self.uses.client is client
 
-    @property
-    def is_shared(self) -> bool:
-        """Whether other processes may have references that go back to this one."""
-        return self.uses.is_kept or bool(self.uses.issued)
+    def confirm(self) -> None:
+        """Note that it is the reference that this process uses, of those that were made at the same time."""
+        self.uses.is_confirmed = True
+
+    def succeeded_by(self, made: Reference) -> Reference:
+        """Return the reference that is used instead of this one from now on: ``made``, or one that was made before."""
+        if self.uses.is_kept or self.uses.issued:  # other processes may have references that go back to this one
+            made.keep()
+        self._successors.append(made)
+        self.keep()
+        return self._successors[0]
 
     def keep(self) -> None:
         """Keep the object until its generation ends."""

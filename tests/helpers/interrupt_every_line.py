@@ -71,7 +71,10 @@ class Strike:
         self.left -= 1
         if self.left == 0:
             self.where = f"{name[len(OURS) + 1 :]}:{frame.f_lineno} {frame.f_code.co_name}, {event}"
-            raise self.raised
+            self.strike()
+
+    def strike(self) -> None:
+        raise self.raised
 
     def during(self, action: Callable[[], object]) -> str | None:
         """``action`` with the exception in it, which arrives as itself; where it was."""
@@ -89,6 +92,26 @@ class Strike:
             raise AssertionError(f"{self.raised!r} became {arrived!r} at {self.where}") from arrived
         if arrived is not None:  # frees the frames, and what they refer to, while the test still runs
             arrived.__traceback__ = arrived.__context__ = None
+        return self.where
+
+
+class HandlerCall(Strike):
+    """A signal handler that runs at the ``which``-th place and calls ``handler``, which may use the same objects."""
+
+    def __init__(self, which: int, handler: Callable[[], object], packages: tuple[str, ...] = (OURS,)) -> None:
+        super().__init__(which, packages=packages)
+        self.handler = handler
+
+    def strike(self) -> None:
+        self.handler()
+
+    def during(self, action: Callable[[], object]) -> str | None:
+        """Call ``action``, and return where the handler ran."""
+        sys.setprofile(self)
+        try:
+            action()
+        finally:
+            sys.setprofile(None)
         return self.where
 
 

@@ -3,29 +3,39 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import copy
 import gc
+import os
 import pickle
+import signal
+import sys
+import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
+from helpers.interrupt_every_line import OURS, HandlerCall
 from helpers.leak_census import Observer
 from helpers.request_counts import counted
 from helpers.servers import ServerProcess
-from helpers.timing import PATIENCE, eventually
-from helpers.worker_processes import Peer, expire
+from helpers.timing import PATIENCE, UNIT, eventually
+from helpers.worker_processes import Peer, Running, expire, results
 
 import distsync
 from distsync import JoinableQueue
 from distsync import asyncio as distsync_asyncio
+from distsync._client import default_client
 from distsync._client.client import Client
+from distsync._objects.aio.base import async_object
 from distsync._protocols.state import process_objects
+from distsync.errors import UsageError
 from distsync.multiprocessing import Manager
 from distsync.queue import Queue
-from distsync.threading import Condition
+from distsync.threading import Condition, Event
 
 SESSION_S = 4.0
 
@@ -408,3 +418,111 @@ def test_object_that_only_a_child_has_used_and_left_stays_for_its_parent(
     queue.join_thread()
     client.close()
     assert observer.tree(f"{namespace}/process") == {}
+
+
+def settle(client: Client) -> None:
+    """Wait until the background work that exists now has sent its first requests, and been replied to."""
+    done = threading.Event()
+
+    async def last() -> None:
+        done.set()
+
+    client.background(last())
+    assert done.wait(PATIENCE)
+    client.sync(timeout=PATIENCE)
+
+
+def in_a_thread(use: Callable[[], object]) -> Callable[[], None]:
+    """Return a function that lets another thread call ``use``, and waits for it unless it needs a lock of ours."""
+    return lambda: Running(use).join(4 * UNIT)
+
+
+def in_a_handler(use: Callable[[], object]) -> Callable[[], None]:
+    """Return a signal handler that calls ``use``, unless it interrupts a step of a call, which may hold locks."""
+
+    def handler(*_: object) -> None:
+        with contextlib.suppress(UsageError):
+            use()
+
+    return handler
+
+
+def test_object_whose_first_uses_are_in_many_threads_at_once_is_not_deleted(client: Client, observer: Observer) -> None:
+    """One of two references that were made at the same time was collected, and the object deleted in use."""
+    interval = sys.getswitchinterval()
+    try:
+        sys.setswitchinterval(1e-6)
+        for _ in range(60):
+            event, barrier = Event(), threading.Barrier(8)
+
+            def use(event: Event = event, barrier: threading.Barrier = barrier) -> None:
+                barrier.wait(PATIENCE)
+                event.set()
+
+            results([Running(use) for _ in range(8)])
+            settle(client)
+            assert observer.kazoo.exists(event.path)
+    finally:
+        sys.setswitchinterval(interval)
+
+
+def use_in_a_loop(event: Event) -> None:
+    """Use the twin of ``event`` for asyncio."""
+
+    async def main() -> None:
+        made = async_object(distsync_asyncio.Event, event)
+        made.set()
+        await made.wait()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("use", [Event.set, use_in_a_loop])
+@pytest.mark.parametrize("other", [in_a_thread, in_a_handler])
+def test_object_whose_first_use_another_one_interrupts_is_not_deleted(
+    use: Callable[[Event], None], other: Callable[[Any], Any], client: Client, observer: Observer
+) -> None:
+    """As above, at each place of the first use."""
+    which, place = 0, ""
+    while place is not None:
+        which += 1
+        event = Event()
+        place = HandlerCall(which, other(event.set), (os.path.join(OURS, "_objects"),)).during(partial(use, event))
+        settle(client)
+        assert observer.kazoo.exists(event.path), f"deleted after another use at {place}"
+    assert which > 10
+
+
+def test_object_whose_first_use_a_timer_interrupts_is_not_deleted(client: Client, observer: Observer) -> None:
+    event, former = Event(), signal.signal(signal.SIGALRM, in_a_handler(lambda: event.set()))
+    try:
+        for number in range(200):
+            event = Event()
+            signal.setitimer(signal.ITIMER_REAL, UNIT * (number % 20 + 1) / 2000)
+            event.set()
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            settle(client)
+            assert observer.kazoo.exists(event.path), number
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, former)
+
+
+def test_object_that_two_threads_use_with_a_new_default_client_at_once_is_not_deleted(
+    client: Client, make_client: Callable[..., Client], observer: Observer, namespace: str
+) -> None:
+    """The reference of a former client is replaced."""
+    which, place = 0, ""
+    while place is not None:
+        which += 1
+        default_client.set_default(client)
+        event = Event()
+        event.set()
+        other = make_client(namespace=f"{namespace}/other")
+        default_client.set_default(other)
+        other.start()
+        place = HandlerCall(which, in_a_thread(event.set), (os.path.join(OURS, "_objects"),)).during(event.set)
+        settle(other)
+        assert observer.kazoo.exists(event.path), f"deleted after another use at {place}"
+        other.close()
+    assert which > 10
