@@ -253,6 +253,15 @@ class Client:
         """
         return self._runtime is None or self._runtime.may_wait_here()
 
+    def is_in_call(self) -> bool:
+        """Return whether the calling thread is already in a call, which continues only when the caller returns.
+
+        Returns:
+            True in a signal handler or finalizer that interrupts a call, and in a function that blocks the event
+            loop of another call. False otherwise.
+        """
+        return self._runtime is not None and self._runtime.is_in_call()
+
     def on_loss(self, loss: Signal, callback: Callable[[], object]) -> None:
         """Call a function once when a loss is signalled, in the thread of callbacks.
 

@@ -307,6 +307,11 @@ class ClientRuntime:
                 return False
         return True
 
+    def is_in_call(self) -> bool:
+        """Return whether the calling thread is already in a call, which it interrupts or in which its event loop is."""
+        me = threading.get_ident()
+        return any(run.thread == me for run in tuple(self._calls))
+
     def _connect_first(self, deadline: float | None) -> None:
         """Wait for the first connection, and raise UnreachableError if there is none in time."""
         limit = self.first_connection_limit(deadline)

@@ -91,6 +91,17 @@ def _check_client(client: object) -> None:
         raise TypeError(f"client must be a distsync Client, not {type(client).__name__}")
 
 
+def _import_lifetimes() -> None:
+    """Import what the first use of an object that was given no name needs.
+
+    A signal handler that interrupted an import at the first use, and used the object too, would find a module that is
+    only partially initialized.
+    """
+    with lifecycle.importing():  # deferred: most programs need neither
+        import distsync._objects.module_membership
+        import distsync._objects.unnamed  # noqa: F401
+
+
 def _checked_acl(acl: Sequence[Any]) -> tuple[Any, ...]:
     with lifecycle.importing():
         from distsync._client.settings import check_acl  # deferred: most objects have no ACL of their own
@@ -169,6 +180,8 @@ class SharedObject:
                 self._home = identity_of(self._creator_pid)
         if self._module is not None:
             inference.bound_modules[self._module, client] = None
+        if self._module is not None or self._home is not None:
+            _import_lifetimes()
         for listener in creation_listeners:
             listener(self)
 
@@ -176,6 +189,7 @@ class SharedObject:
         """Let this be the object that is bound to its name in ``module``."""
         self._module = module
         if module is not None:
+            _import_lifetimes()
             inference.bound_modules[module, self._explicit_client] = None
 
     @property
@@ -221,7 +235,7 @@ class SharedObject:
         reference = self._reference
         while reference is None or not reference.is_of(client):
             with lifecycle.importing():
-                from distsync._objects.unnamed import Reference  # deferred: it is for objects without a name
+                from distsync._objects.unnamed import Reference  # loaded by _import_lifetimes
             is_creator = self._is_unnamed and self._creator_pid == os.getpid()
             token = self._token if reference is None else None
             made = Reference(client, str(self._home), self._name, self.path, is_creator, token)
@@ -274,28 +288,36 @@ class SharedObject:
     @interruptible_at_entry
     def _run(self, protocol: Coroutine[Any, Any, Any], timeout: float | None = None) -> Any:
         try:
-            return self.client.run(self._as_member(protocol), timeout, self)
+            return self.client.run(self._as_member(protocol, True), timeout, self)
         except BaseException:
             close_unstarted(protocol)
             raise
 
-    def _as_member(self, protocol: Coroutine[Any, Any, Any]) -> Coroutine[Any, Any, Any]:
-        """Return a protocol that joins the generation to which the object belongs first, if that is necessary."""
+    def _as_member(self, protocol: Coroutine[Any, Any, Any], blocks: bool = False) -> Coroutine[Any, Any, Any]:
+        """Return a protocol that joins the generation to which the object belongs first, if that is necessary.
+
+        Args:
+            protocol: The protocol of a call.
+            blocks: Whether the calling thread does nothing else until the protocol has ended.
+
+        Returns:
+            The protocol to drive.
+        """
         if self._module is None and self._home is None:
             return protocol
-        return self._joining()(protocol)
+        return self._joining(blocks)(protocol)
 
-    def _joining(self) -> Callable[[Coroutine[Any, Any, Any]], Coroutine[Any, Any, Any]]:
+    def _joining(self, blocks: bool) -> Callable[[Coroutine[Any, Any, Any]], Coroutine[Any, Any, Any]]:
         """Return a function that does what `_as_member` does, and does not refer to this object."""
         client = self.client
-        with lifecycle.importing():  # deferred: these are for objects without a given name
+        with lifecycle.importing():  # loaded by _import_lifetimes
             from distsync._objects.module_membership import as_member
             from distsync._objects.unnamed import as_user
         if self._module is not None:
-            return partial(as_member, client, self._module)
+            return partial(as_member, client, self._module, blocks)
         if self._home is not None and self.path.startswith(process_objects_path(client.namespace, self._home)):
             self._refer(client).begin_use()
-            return partial(as_user, client, self._home)
+            return partial(as_user, client, self._home, blocks)
         return _unchanged
 
     @interruptible_at_entry
@@ -563,6 +585,7 @@ def unnamed_object(
     """
     found = kind(*arguments, name=name, client=default.client_of(origin), **options)
     found._home = home
+    _import_lifetimes()
     if pickle_use.is_moved and token is not None:
         found._token = token
         found._refer(found.client)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import weakref
 from collections.abc import Coroutine
 from contextlib import suppress
 from functools import partial
@@ -21,13 +22,22 @@ if TYPE_CHECKING:
     from distsync._client.client import Client
 
 
-def as_member(client: Client, module: Module, protocol: Coroutine[Any, Any, Any]) -> Coroutine[Any, Any, Any]:
+#: Memberships that end when their client is closed.
+_ending: weakref.WeakSet[GenerationCore] = weakref.WeakSet()
+
+
+def as_member(
+    client: Client, module: Module, blocks: bool, protocol: Coroutine[Any, Any, Any]
+) -> Coroutine[Any, Any, Any]:
     """Return a protocol that joins the generation of a module first, unless this process is a member.
 
-    The membership ends when the client is closed.
+    The membership ends when the client is closed. ``blocks`` says whether the calling thread does nothing else until
+    the protocol has ended.
     """
     core = _generation(client, module)
-    return protocol if _is_member(core, client) else module_generation.as_member(core, protocol)
+    if _is_member(core, client):
+        return protocol
+    return module_generation.as_member(core, protocol, blocks and client.is_in_call())
 
 
 def join_all() -> None:
@@ -41,20 +51,18 @@ def join_all() -> None:
             client = given_client or default_client()
             core = _generation(client, module)
             if not _is_member(core, client):
-                client.run(core.join(), client.settings.connect_timeout)
+                client.run(core.join(client.is_in_call()), client.settings.connect_timeout)
 
 
 def _generation(client: Client, module: Module) -> GenerationCore:
     path = module_path(client.namespace, module.key(client.hosts is None))
-    return client.local(path, partial(_make, client, path))
+    core = client.local(path, partial(GenerationCore, path, identity_of(os.getpid()), is_dead))
+    if core not in _ending:  # not in its factory: a signal handler in there may make the one that is used
+        client.at_close(path, core.leave)
+        client.at_session(core.rejoin)
+        _ending.add(core)
+    return core
 
 
 def _is_member(core: GenerationCore, client: Client) -> bool:
     return core.session_id is not None and core.session_id == client.session_id
-
-
-def _make(client: Client, path: str) -> GenerationCore:
-    core = GenerationCore(path, identity_of(os.getpid()), is_dead)
-    client.at_close(path, core.leave)
-    client.at_session(core.rejoin)
-    return core

@@ -117,15 +117,16 @@ class Reference:
             folders.add_user(uses.creator, uses)
 
 
-def as_user(client: Client, creator: str, protocol: Coroutine[Any, Any, Any]) -> Coroutine[Any, Any, Any]:
+def as_user(client: Client, creator: str, blocks: bool, protocol: Coroutine[Any, Any, Any]) -> Coroutine[Any, Any, Any]:
     """Return a protocol that joins the generation of a process's objects first, unless this one is a member.
 
     The membership ends a while after the last reference was dropped, or when the client is closed. In its
-    own generation, this process stays a member.
+    own generation, this process stays a member. ``blocks`` says whether the calling thread does nothing else until
+    the protocol has ended.
     """
     core = _folders(client).generation(creator)
     is_member = core.session_id is not None and core.session_id == client.session_id
-    return protocol if is_member else module_generation.as_member(core, protocol)
+    return protocol if is_member else module_generation.as_member(core, protocol, blocks and client.is_in_call())
 
 
 #: The process in which an object of this client was shared before its first use.
@@ -150,16 +151,18 @@ def _path(client: Client) -> str:
     return f"{client.namespace}/process"
 
 
+#: Those of all clients that are left when the client is closed.
+_ending: weakref.WeakSet[ProcessObjects] = weakref.WeakSet()
+
+
 def _folders(client: Client) -> ProcessObjects:
     path = _path(client)
-    return client.local(path, partial(_make, client, path))
-
-
-def _make(client: Client, path: str) -> ProcessObjects:
-    folders = _new_folders(path)
-    client.at_close(path, partial(_leave, client, folders))
-    client.at_session(folders.rejoin)
-    client.background(folders.sweep())
+    folders = client.local(path, partial(_new_folders, path))
+    if folders not in _ending:  # not in _new_folders: a signal handler in there may make those that are used
+        client.at_close(path, partial(_leave, client, folders))
+        client.at_session(folders.rejoin)
+        client.background(folders.sweep())
+        _ending.add(folders)
     return folders
 
 

@@ -207,7 +207,7 @@ class Queue(_Base[Item]):
     def _sender(self) -> Callable[[Sequence[Any]], object]:
         """Return the function that sends items in the feeder. It does not reference this object."""
         on_error: OnError = self._on_queue_feeder_error
-        return partial(_send, self.client, self._core, self.path, self._joining(), on_error, self._feeder)
+        return partial(_send, self.client, self._core, self.path, self._joining(True), on_error, self._feeder)
 
     def get(self, block: bool = True, timeout: float | None = None) -> Item:
         """Remove and return the next item, waiting for one if the queue is empty.

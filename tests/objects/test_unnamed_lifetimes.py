@@ -9,12 +9,14 @@ import gc
 import os
 import pickle
 import signal
+import subprocess
 import sys
 import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -30,6 +32,7 @@ from distsync import JoinableQueue
 from distsync import asyncio as distsync_asyncio
 from distsync._client import default_client
 from distsync._client.client import Client
+from distsync._client.naming.inference import Module
 from distsync._objects.aio.base import async_object
 from distsync._protocols.state import process_objects
 from distsync.errors import UsageError
@@ -526,3 +529,96 @@ def test_object_that_two_threads_use_with_a_new_default_client_at_once_is_not_de
         assert observer.kazoo.exists(event.path), f"deleted after another use at {place}"
         other.close()
     assert which > 10
+
+
+def bound_queue(client: Client) -> Queue[int]:
+    made: Queue[int] = Queue(name="shop.jobs", client=client)
+    made._bind(Module("shop"))
+    return made
+
+
+def put_in_a_loop(queue: Queue[int]) -> None:
+    """Use the twin of ``queue`` for asyncio."""
+
+    async def main() -> None:
+        await async_object(distsync_asyncio.Queue, queue).put(1)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("put", [lambda queue: queue.put(1), put_in_a_loop], ids=["threading", "asyncio"])
+@pytest.mark.parametrize("make", [lambda client: Queue(client=client), bound_queue], ids=["unnamed", "bound"])
+def test_signal_handler_that_interrupts_a_first_use_can_use_the_same_objects(
+    make: Callable[[Client], Queue[int]],
+    put: Callable[[Queue[int]], None],
+    make_client: Callable[..., Client],
+    observer: Observer,
+    namespace: str,
+) -> None:
+    """It waited for the join that it had interrupted."""
+    which, place, handled, again = 1, "", 0, set[int]()
+    while place is not None:
+        client = make_client()
+        client.sync(timeout=PATIENCE)
+        queue, done = make(client), list[int]()
+
+        def use(queue: Queue[int] = queue, done: list[int] = done) -> None:
+            queue.put(2, timeout=20 * UNIT)
+            done.append(2)
+
+        parts = tuple(os.path.join(OURS, each) for each in ("_objects", os.path.join("_client", "driver")))
+        place = HandlerCall(which, in_a_handler(use), parts).during(partial(put, queue))
+        assert sorted([queue.get(timeout=PATIENCE) for _ in (1, *done)]) == [1, *done], place
+        paths = [path for path in observer.tree(namespace) if "/m_" in path]
+        assert len(paths) == 1, f"{paths} after a handler at {place}"
+        client.close()
+        if any("/objects/" in path for path in observer.tree(namespace)):
+            assert which not in again, f"objects are left after a handler at {place}"
+            again.add(which)  # a close has a limited time
+            continue
+        handled += len(done)
+        which += 5
+    assert handled > 10
+
+
+def test_call_that_blocks_the_loop_of_another_first_use_can_use_the_same_object(
+    make_client: Callable[..., Client],
+) -> None:
+    """It waited for the join of a task, which went on only afterwards."""
+
+    async def main(queue: Any, turns: int) -> None:
+        task = asyncio.create_task(queue.put(1))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        queue.twin.put(2, timeout=20 * UNIT)
+        await task
+
+    for turns in range(12):
+        client = make_client()
+        client.sync(timeout=PATIENCE)
+        queue: Any = distsync_asyncio.Queue(client=client)
+        asyncio.run(main(queue, turns))
+        assert {queue.twin.get(timeout=PATIENCE) for _ in range(2)} == {1, 2}, turns
+        client.close()
+
+
+FIRST_USE = """
+import sys
+from distsync.queue import Queue
+
+jobs = Queue()
+Queue(name="other").put(1)
+before = set(sys.modules)
+{use}
+print(sorted(each for each in set(sys.modules) - before if each.startswith("distsync")))
+"""
+
+
+@pytest.mark.parametrize("use", ["jobs.put(1)", "(lambda: Queue())().put(1)"], ids=["bound", "unnamed"])
+def test_first_use_imports_nothing(use: str, server: ServerProcess, namespace: str, tmp_path: Path) -> None:
+    """A signal handler that interrupted an import there, and used the object too, got an ImportError."""
+    (tmp_path / "program.py").write_text(FIRST_USE.format(use=use))
+    environment = {"DISTSYNC_HOSTS": server.hosts, "DISTSYNC_NAMESPACE": namespace, "DISTSYNC_UNNAMED": "ignore"}
+    command = [sys.executable, str(tmp_path / "program.py")]
+    run = subprocess.run(command, env={**os.environ, **environment}, capture_output=True, text=True, check=False)
+    assert (run.stdout.strip(), run.stderr) == ("[]", "")

@@ -140,7 +140,7 @@ class AsyncObject:
         client = self.client
         seconds = client.settings.session_timeout if timeout is None else timeout
         try:
-            return client.run(self._sync._as_member(protocol), seconds, self._sync)
+            return client.run(self._sync._as_member(protocol, True), seconds, self._sync)
         except BaseException:
             close_unstarted(protocol)
             raise

@@ -105,8 +105,11 @@ class GenerationCore:
         self.session_id: int | None = None
         #: The zxid at which its generation has begun: that which created the znode of all objects.
         self.began = 0
-        #: The session in which it has joined last, and the name of its znodes in it.
-        self.named: tuple[int, str] = (0, "")
+        #: The name of its znodes in the latest session, which all joins use. Before it, those of former sessions in
+        #: which znodes may have been created.
+        self.names: dict[int, str] = {}
+        #: The running joins. More than one: a signal handler or finalizer interrupts the others.
+        self.joining: set[Signal] = set()
         #: Whether others may have to wait for this process.
         self.is_sweeping = False
         self.turns = LocalTurnQueue()
@@ -118,28 +121,48 @@ class GenerationCore:
 
     @property
     def member(self) -> str:
-        """Path of this process's member."""
-        return f"{self.path}/{MEMBER}{self.named[1]}"
+        """Path of this process's member in the session in which it has joined."""
+        return self._member(self.names[self.session_id or 0])
 
-    @property
-    def sweep(self) -> str:
-        """Path of the znode by which this process keeps others from joining."""
-        return f"{self.path}/{SWEEP}{self.named[1]}"
+    def _member(self, name: str) -> str:
+        return f"{self.path}/{MEMBER}{name}"
 
-    async def join(self) -> None:
-        """Become a member, unless this process is one in the current session. Raises DeadlineError."""
+    def _sweeper(self, name: str) -> str:
+        """Return the path of the znode by which this process keeps others from joining."""
+        return f"{self.path}/{SWEEP}{name}"
+
+    async def join(self, is_nested: bool = False) -> None:
+        """Become a member, unless this process is one in the current session.
+
+        Args:
+            is_nested: Whether this interrupts another call in the same thread, which continues afterwards. It does
+                not wait for running joins, since one of them may be part of that call, but joins by itself. The
+                others then find the member, as they have the same name.
+
+        Raises:
+            DeadlineError: This process has not become a member in time.
+        """
         turn = Signal()
         try:
-            if not await self.turns.wait(turn):
+            if not is_nested and not await self.turns.wait(turn):
                 raise DeadlineError(f"joining {self.path}")
-            while (session_id := (await Connected()).session_id) != self.session_id:
+            self.joining.add(turn)
+            while (session_id := (await Connected()).session_id) != self.session_id or self._has_leftovers:
                 await self._join(session_id)
         except BaseException:
-            if self.is_sweeping:
-                await Background(self.join)  # others wait for it
+            if self.is_sweeping or (self.session_id is not None and len(self.names) > 1):
+                await Background(self.join)  # others wait for it, or for what it has left
             raise
         finally:
-            self.turns.pass_on(turn)
+            try:
+                self.turns.pass_on(turn)
+            finally:
+                self.joining.discard(turn)
+
+    @property
+    def _has_leftovers(self) -> bool:
+        """Whether znodes of former sessions may be left, which no running join can create any more."""
+        return len(self.names) > 1 and len(self.joining) == 1
 
     async def rejoin(self) -> None:
         """Become a member in the current session, if this process has been one, and has not left."""
@@ -148,18 +171,20 @@ class GenerationCore:
 
     async def _join(self, session_id: int) -> None:
         """Try to become a member in this session."""
-        if self.named[0] != session_id:
-            if self.named[1]:  # a request that was sent in the former session may have been executed in this one
-                await delete_guaranteed(self.member)
-                await delete_guaranteed(self.sweep)
-            self.named = (session_id, f"{self.process}_{await Guid()}")
-        name = self.named[1]
+        name = self.names.setdefault(session_id, f"{self.process}_{await Guid()}")
+        former = {session: each for session, each in self.names.items() if session != session_id}
+        if (await Connected()).session_id != session_id:
+            return
+        for session, each in former.items():
+            await self._delete_former(each)
+            if len(self.joining) == 1:  # otherwise, a join that this one interrupts may still create them
+                self.names.pop(session, None)
         while (await Connected()).session_id == session_id:
             _, listing, objects = await read_all(Sync(self.path), Children(self.path), Exists(self.objects))
             if isinstance(listing, NoNodeError):
                 await ensure(self.path)
             elif SWEEP + name in listing.names:  # an earlier call was interrupted, or this one has begun to sweep
-                await self._sweep()
+                await self._sweep(name)
             elif MEMBER + name in listing.names and isinstance(objects, Stat):
                 await self._joined(session_id, objects.czxid)
                 return
@@ -169,14 +194,33 @@ class GenerationCore:
                 await self._wait_for_sweep()
             else:
                 try:
-                    began = await self._add_member(listing, objects)
+                    began = await self._add_member(name, listing, objects)
                 except (BadVersionError, NoNodeError, NodeExistsError, *INTERRUPTED):
                     continue
                 if began is not None:
                     await self._joined(session_id, began)
                     return
 
-    async def _add_member(self, listing: Listing, objects: Stat | None) -> int | None:
+    async def _delete_former(self, name: str) -> None:
+        """Delete the znodes of a former session, as a request sent in it may have been executed in this one.
+
+        Another join of this process may create both at this moment. The member is therefore deleted first, and is
+        provably missing when the other is deleted: otherwise, it would be taken for one that has swept.
+        """
+        member = self._member(name)
+        while True:
+            await delete_guaranteed(member)
+            try:
+                await Multi((Create(member), Delete(member), Delete(self._sweeper(name))))
+                return
+            except NoNodeError:
+                return
+            except NodeExistsError:
+                continue
+            except INTERRUPTED:
+                await Connected()
+
+    async def _add_member(self, name: str, listing: Listing, objects: Stat | None) -> int | None:
         """Become a member if nothing has changed since. Begin a generation if no member lives.
 
         Return the zxid at which the generation has begun; None if the objects of another one must be
@@ -186,9 +230,9 @@ class GenerationCore:
         living = [each for each in listing.names if each.startswith(MEMBER) and each not in gone]
         count = SetData(self.path, b"", listing.stat.version)
         changes: list[SetData | Create | Delete | Check] = [count, *await self._guards(listing)]
-        changes.append(Create(self.member, ephemeral=True, own_cleanup=True))
+        changes.append(Create(self._member(name), ephemeral=True, own_cleanup=True))
         if self.process == self.creator:
-            self.mark = self.mark or f"{CREATOR}{self.named[1]}"
+            self.mark = self.mark or f"{CREATOR}{name}"
             if self.mark not in listing.names:
                 changes.append(Create(f"{self.path}/{self.mark}"))
             if self._absent_mark in listing.names:
@@ -205,7 +249,7 @@ class GenerationCore:
             changes.append(Create(self.objects))
         elif not is_same:
             self.is_sweeping = True
-            changes.append(Create(self.sweep, ephemeral=True, own_cleanup=True))
+            changes.append(Create(self._sweeper(name), ephemeral=True, own_cleanup=True))
         counted, *_ = await Multi(tuple(changes))
         return int(counted.mzxid) if objects is None else objects.czxid if is_same else None
 
@@ -225,15 +269,16 @@ class GenerationCore:
             if await Wait(watch, limit=SWEEP_CHECK_S) is WakeReason.DEADLINE:
                 raise DeadlineError(f"joining {self.path}")
 
-    async def _sweep(self, guards: Sequence[Check | Create] = ()) -> None:
+    async def _sweep(self, name: str, guards: Sequence[Check | Create] = ()) -> None:
         """Delete the objects, and then the znode that keeps all others from joining.
 
         Each transaction requires that znode: another process may join as soon as its session has ended.
         With ``guards``, delete the path too.
         """
+        sweeper = self._sweeper(name)
         while True:
             try:
-                await delete_tree(self.objects, guard=Check(self.sweep))
+                await delete_tree(self.objects, guard=Check(sweeper))
             except NotEmptyError:  # by requests that members had sent before they were gone
                 continue
             except NoNodeError:
@@ -241,9 +286,9 @@ class GenerationCore:
             break
         if guards:
             with suppress(NoNodeError, NotEmptyError, *INTERRUPTED):
-                await Multi((*(Delete(each.path) for each in (Check(self.sweep), *guards)), Delete(self.path)))
+                await Multi((*(Delete(each.path) for each in (Check(sweeper), *guards)), Delete(self.path)))
                 return
-        await delete_guaranteed(self.sweep)
+        await delete_guaranteed(sweeper)
 
     def _is_gone(self, name: str) -> bool:
         """Return whether a child is a znode of a process that provably does not run any more."""
@@ -266,13 +311,13 @@ class GenerationCore:
         session_id, self.session_id, self.began = self.session_id, None, 0
         if session_id is None or (await Connected()).session_id != session_id:
             return
-        mark, self.mark = self.mark, ""
-        deletions = [Delete(self.member), *([Delete(f"{self.path}/{mark}")] if mark else [])]
+        name, mark, self.mark = self.names[session_id], self.mark, ""
+        deletions = [Delete(self._member(name)), *([Delete(f"{self.path}/{mark}")] if mark else [])]
         left, listing = await Pipeline(Multi((*deletions, SetData(self.path, b""))), Children(self.path))
         if isinstance(left, BaseException) or not isinstance(listing, Listing):
             return
         if self.creator is not None or OBJECTS in listing.names:
-            await self._sweep_if_unused(listing)
+            await self._sweep_if_unused(name, listing)
 
     async def sweep_if_unused(self, version: int | None = None) -> int | None:
         """Delete the objects if no process uses them, and their creator does not come back.
@@ -283,40 +328,43 @@ class GenerationCore:
         Returns:
             The version of the path if only a creator that may come back keeps them; otherwise None.
         """
-        self.named = ((await Connected()).session_id, f"{self.process}_{await Guid()}")
+        name = f"{self.process}_{await Guid()}"
         try:
             listing = await read(Children(self.path))
         except NoNodeError:
             return None
-        return await self._sweep_if_unused(listing, listing.stat.version == version)
+        return await self._sweep_if_unused(name, listing, listing.stat.version == version)
 
-    async def _sweep_if_unused(self, listing: Listing, is_absent: bool = False) -> int | None:
+    async def _sweep_if_unused(self, name: str, listing: Listing, is_absent: bool = False) -> int | None:
         gone = [each for each in listing.names if self._is_gone(each) or (is_absent and each.startswith(CREATOR))]
         kept = [each for each in listing.names if each.startswith((MEMBER, SWEEP, CREATOR)) and each not in gone]
         if kept:
             return listing.stat.version if all(each.startswith(CREATOR) for each in kept) else None
         guards = await self._guards(listing)
         deletions = [Delete(f"{self.path}/{each}") for each in gone]
-        create = Create(self.sweep, ephemeral=True, own_cleanup=True)
+        create = Create(self._sweeper(name), ephemeral=True, own_cleanup=True)
         try:
             with suppress(*INTERRUPTED):  # it may have been executed
                 await Multi((SetData(self.path, b"", listing.stat.version), *guards, *deletions, create))
-            await self._sweep(guards)
+            await self._sweep(name, guards)
         except (BadVersionError, NoNodeError, NodeExistsError):
             return None  # another process joins or sweeps
         except BaseException:
-            await Background(partial(self._sweep, guards))
+            await Background(partial(self._sweep, name, guards))
             raise
         return None
 
 
-async def as_member(generation: GenerationCore, protocol: Coroutine[Any, Any, ResultT]) -> ResultT:
+async def as_member(
+    generation: GenerationCore, protocol: Coroutine[Any, Any, ResultT], is_nested: bool = False
+) -> ResultT:
     """Join, and then run a protocol that uses objects of the module.
 
-    At the deadline, the protocol ends as it does if there is no connection.
+    ``is_nested`` says whether this interrupts another call in the same thread. At the deadline, the protocol ends as
+    it does if there is no connection.
     """
     try:
-        await generation.join()
+        await generation.join(is_nested)
     except BaseException as error:
         if isinstance(error, DeadlineError) and not is_interrupt(error):
             return await at_deadline(protocol, error)

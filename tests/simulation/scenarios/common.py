@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from simulation.engine.call_frames import Run
@@ -20,7 +21,7 @@ from distsync._protocols.locks import revocation
 from distsync._protocols.receipts import Receipts
 from distsync._protocols.steps import Create, Wait
 from distsync._protocols.wait_queue import LAST
-from distsync.errors import NodeExistsError, UnreachableError
+from distsync.errors import NodeExistsError, UnavailableError, UnreachableError, ZnodeError
 
 ROOT = "/distsync"
 
@@ -80,6 +81,40 @@ def unsettled_calls(world: Simulation) -> int:
 async def work(world: Simulation) -> None:
     """Do something that takes up to 20 ms."""
     await Wait(limit=world.rng.randint(0, 20) / 1000)
+
+
+async def interrupted(
+    draws: random.Random, protocol: Coroutine[Any, Any, Any], handler: Callable[[], Coroutine[Any, Any, Any]]
+) -> Any:
+    """Run ``protocol``, and the calls of a signal handler, or none, to their ends in the middle of it.
+
+    They run while a reply is awaited: mostly as if it had been sent before them, and otherwise as if it were sent
+    after them, as when it is repeated. What a handler raises is raised in ``protocol``.
+    """
+    places = {draws.choice((0, 1, 2, 4, 8, 16, 32)) + draws.randint(0, 3) for _ in range(draws.choice((0, 1, 1, 2)))}
+    resume: Callable[[], Any] = partial(protocol.send, None)
+    number = 0
+    while True:
+        try:
+            step = resume()
+        except StopIteration as stop:
+            return stop.value
+        is_sent_before = draws.random() < 0.8
+        try:
+            if number in places and not is_sent_before:
+                await Run(handler())
+            try:
+                resume = partial(protocol.send, await step)
+            except (UnavailableError, ZnodeError) as error:
+                resume = partial(protocol.throw, error)
+            if number in places and is_sent_before:
+                await Run(handler())
+        except GeneratorExit:
+            protocol.close()
+            raise
+        except BaseException as error:
+            resume = partial(protocol.throw, error)
+        number += 1
 
 
 def maybe_timeout(world: Simulation) -> float | None:

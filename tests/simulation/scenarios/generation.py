@@ -5,8 +5,10 @@ The generations are judged by the server's tree: one ends when no member is left
 
 from __future__ import annotations
 
+import random
 from collections.abc import Coroutine
 from functools import partial
+from itertools import count
 from typing import Any
 
 from simulation.engine.call_frames import Run
@@ -14,7 +16,16 @@ from simulation.engine.faults import KINDS
 from simulation.engine.invariants import Check
 from simulation.engine.process import SimProcess
 from simulation.engine.simulation import Simulation
-from simulation.scenarios.common import ROOT, Scenario, finish, processes, spawn, work
+from simulation.scenarios.common import (
+    ROOT,
+    Scenario,
+    finish,
+    interrupted,
+    processes,
+    separate_rng,
+    spawn,
+    work,
+)
 
 from distsync._protocols.retries import INTERRUPTED, ensure
 from distsync._protocols.state.module_generation import MEMBER, OBJECTS, SWEEP, GenerationCore
@@ -23,6 +34,9 @@ from distsync.errors import NodeExistsError, NoNodeError
 
 PATH = f"{ROOT}/module/m"
 QUEUE = f"{PATH}/{OBJECTS}/queue"
+
+#: Numbers of the items that signal handlers add.
+NUMBERS = count(10)
 
 #: Virtual seconds after which all that a killed process has sent has arrived.
 ARRIVED_MS = 5_000
@@ -102,10 +116,10 @@ def core_of(process: SimProcess, is_dead: DeadProcesses) -> GenerationCore:
     return process.local(PATH, lambda: GenerationCore(PATH, process.name, is_dead))
 
 
-async def put(core: GenerationCore, number: int) -> None:
+async def put(core: GenerationCore, number: int, is_nested: bool = False) -> None:
     """Add an item, as a member in the current session."""
     while True:
-        await core.join()
+        await core.join(is_nested)
         item = f"{QUEUE}/{core.member.rpartition('/')[2][len(MEMBER) :]}-{number}"
         if (await Connected()).session_id != core.session_id:
             continue
@@ -120,11 +134,25 @@ async def put(core: GenerationCore, number: int) -> None:
             continue
 
 
+def put_interrupted(
+    draws: random.Random, core: GenerationCore, number: int, depth: int = 0
+) -> Coroutine[Any, Any, Any]:
+    """Add an item. A signal handler that interrupts this may add others, and be interrupted so as well.
+
+    A finalizer may interrupt another thread.
+    """
+    protocol = put(core, number, depth > 0 or draws.random() < 0.1)
+    if depth == 2:
+        return protocol
+    return interrupted(draws, protocol, lambda: put_interrupted(draws, core, next(NUMBERS), depth + 1))
+
+
 async def user(world: Simulation, process: SimProcess, is_dead: DeadProcesses, left: list[int], fresh: Fresh) -> None:
     """Use the objects of the module a few times. The last thread of a process then leaves, most often."""
+    draws = separate_rng(world, f"handlers {process.name} {len(left)}")
     await Run(work(world))
     for number in range(world.rng.randint(1, 3)):
-        await Run(put(core_of(process, is_dead), number))
+        await Run(put_interrupted(draws, core_of(process, is_dead), number))
         await Run(work(world))
     left.pop()
     if not left and world.rng.random() < 0.8:
@@ -147,7 +175,20 @@ def run(world: Simulation) -> None:
             else:
                 delay = world.rng.choice((5, 20, 60, 15_000))
                 world.clockwork.after(delay, partial(start, process, body, number))
-    finish(world)
+    finish(world, partial(check_names, world))
+
+
+def check_names(world: Simulation) -> None:
+    """Check that no process has two members, of which it would delete one when it leaves."""
+    node = world.server.engine.tree.node(PATH)
+    members = [each[len(MEMBER) :] for each in (node.children if node else ()) if each.startswith(MEMBER)]
+    for name, process in world.processes.items():
+        session_id = process.session.session_id
+        nodes = [
+            world.server.engine.tree.node(f"{PATH}/{MEMBER}{each}") for each in members if process_of(each) == name
+        ]
+        if process.alive and sum(each is not None and each.owner == session_id for each in nodes) > 1:
+            world.fail(f"{name} has several members of {members}")
 
 
 def start(process: SimProcess, body: Coroutine[Any, Any, None], number: int) -> None:

@@ -6,15 +6,28 @@ everything.
 
 from __future__ import annotations
 
+import random
+from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 from simulation.engine.call_frames import Run
 from simulation.engine.faults import KINDS
 from simulation.engine.invariants import Check
 from simulation.engine.process import SimProcess
 from simulation.engine.simulation import Simulation
-from simulation.scenarios.common import OBSERVER, ROOT, Scenario, finish, processes, spawn, work
+from simulation.scenarios.common import (
+    OBSERVER,
+    ROOT,
+    Scenario,
+    finish,
+    interrupted,
+    processes,
+    separate_rng,
+    spawn,
+    work,
+)
 from simulation.scenarios.generation import DeadProcesses
 
 from distsync._protocols.retries import INTERRUPTED, ensure
@@ -99,11 +112,11 @@ def folders_of(process: SimProcess, is_dead: DeadProcesses) -> ProcessObjects:
     return process.local(PATH, make)
 
 
-async def use(folders: ProcessObjects, shared: Shared, item: str) -> None:
+async def use(folders: ProcessObjects, shared: Shared, item: str, is_nested: bool = False) -> None:
     """Add an item to the object, as a member in the current session."""
     core = folders.generation(shared.creator)
     while True:
-        await core.join()
+        await core.join(is_nested)
         if (await Connected()).session_id != core.session_id:
             continue
         try:
@@ -115,6 +128,19 @@ async def use(folders: ProcessObjects, shared: Shared, item: str) -> None:
             await ensure(shared.path)
         except INTERRUPTED:
             continue
+
+
+def use_interrupted(
+    draws: random.Random, folders: ProcessObjects, shared: Shared, kept: Kept, depth: int = 0
+) -> Coroutine[Any, Any, Any]:
+    """Add an item. A signal handler that interrupts this may do so too, and be interrupted as well.
+
+    A finalizer may interrupt another thread.
+    """
+    protocol = use(folders, shared, kept.token(), depth > 0 or draws.random() < 0.1)
+    if depth == 2:
+        return protocol
+    return interrupted(draws, protocol, lambda: use_interrupted(draws, folders, shared, kept, depth + 1))
 
 
 async def drop(folders: ProcessObjects, shared: Shared, record: list[str], user: object) -> None:
@@ -131,7 +157,8 @@ async def refer(
     if shared.creator != process.name:
         folders.add_user(shared.creator, user)
     if world.rng.random() < 0.8:
-        await Run(use(folders, shared, kept.token()))
+        draws = separate_rng(world, f"handlers {process.name} {first}")
+        await Run(use_interrupted(draws, folders, shared, kept))
         shared.users.append(process.name)
     await Run(work(world))
     for _ in range(world.rng.choice((0, 1, 1, 2))):
@@ -194,7 +221,7 @@ def check_end(world: Simulation, is_dead: DeadProcesses, kept: Kept) -> None:
     observer = world.process(OBSERVER)
     spawn(observer, ProcessObjects(PATH, OBSERVER, OBSERVER.__ne__, OBSERVER.__ne__).sweep(), name="sweep")
     world.run()
-    node = tree.node(PATH)
+    node = world.server.engine.tree.node(PATH)  # an outage has replaced the tree
     if node is not None and node.children:
         world.fail(f"{[*node.children]} are left")
 
