@@ -129,7 +129,7 @@ def acquire_all(*locks: Acquirable, timeout: float | None = None) -> HeldLocks:
     several ensembles, give the same host names in the ``hosts`` of all clients.
 
     Args:
-        *locks: Locks, RLocks, and readers and writers of SharedLocks.
+        *locks: Locks, RLocks, SharedLocks, and readers and writers of SharedLocks.
         timeout: Maximum wait for all locks together, in seconds; 0 tries each once, None and -1
             wait forever.
 
@@ -191,7 +191,7 @@ def _in_order(locks: tuple[Any, ...]) -> tuple[Acquirable, ...]:
     """Return the locks in an order that is the same for all processes: by servers, then path."""
     for lock in locks:
         if not isinstance(lock, (LockBase, SharedReader)):
-            raise TypeError(f"acquire_all takes locks, and readers and writers of SharedLocks, not {lock!r}")
+            raise TypeError(f"acquire_all takes locks, and sides of SharedLocks, not {lock!r}")
     ordered = sorted(locks, key=lambda lock: (sorted((lock.client.hosts or "").split(",")), lock.path))
     for one, other in pairwise(ordered):
         if one.path == other.path and one.client.hosts == other.client.hosts:

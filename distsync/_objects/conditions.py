@@ -25,9 +25,9 @@ class Condition(LockDelegate, SharedObject):
     """A condition variable shared by threads, processes and hosts, like ``threading.Condition``.
 
     Args:
-        lock: A Lock or RLock of distsync, which all processes of this condition share. None uses an
-            RLock that belongs to the condition. With a lock of the standard library, only the
-            threads of one process exclude each other.
+        lock: A Lock, RLock or SharedLock of distsync, which all processes of this condition share.
+            None uses an RLock that belongs to the condition. With a lock of the standard library,
+            only the threads of one process exclude each other.
         name: Name of the condition, shared by all processes that use it. Without a name, a
             condition assigned at module or class level is named after its variable; any other
             condition gets a unique name.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, NoReturn
 
 from distsync._client.contender_info import Contender, describe
 from distsync._objects.base import create_wrapped, current_owner, exit_context, parse_contenders, type_name
@@ -16,7 +16,8 @@ from distsync._pickle import stable_pickle_name
 from distsync._protocols import wait_queue
 from distsync._protocols.locks import revocation
 from distsync._protocols.locks.cache_revocation import QUERY_TIMEOUT_S, holders_and_waiters
-from distsync._protocols.locks.grant import Grant, TemporaryOwner
+from distsync._protocols.locks.grant import Grant, Subscriber, TemporaryOwner
+from distsync._protocols.locks.lock import LockSnapshot
 from distsync._protocols.locks.shared_lock import NodeNames, ReadSnapshot, SharedCore, WriterCore
 from distsync._signal_handlers import interruptible_at_entry, is_from_handler
 from distsync.errors import DistsyncError, LockLostError, MismatchError
@@ -45,7 +46,7 @@ def _chosen(contenders: list[Contender], matches: wait_queue.Rule, holding: bool
 
 
 class _LockView(Revocable):
-    """Base of both sides of a SharedLock."""
+    """Base of a SharedLock and of its sides."""
 
     @property
     def _shared(self) -> SharedCore:
@@ -91,6 +92,69 @@ class _LockView(Revocable):
             Costs 1 request and 1 for each contender, in 2 round trips.
         """
         return _chosen(self._contenders(), self._is_meant, False)
+
+
+class _WriterView(_LockView):
+    """Base of what has the name, the client and the lifetime of a writer."""
+
+    _writer: SharedWriter
+
+    def _init_view(
+        self,
+        writer: SharedWriter,
+        on_lost: Callable[[LockLostError], Any] | None,
+        on_revoke: Callable[[Any], Any] | None,
+    ) -> None:
+        self._writer = writer
+        self._module, self._home = writer._module, writer._home
+        self._explicit_client, self._explicit_path = writer._explicit_client, writer._explicit_path
+        self._init_loss_callback(on_lost)
+        self._init_revocation(on_revoke)
+
+    @property
+    def name(self) -> str:
+        """The name by which other processes find the lock."""
+        return self._writer.name
+
+    @property
+    def client(self) -> Client:
+        """The client that the lock uses."""
+        return self._writer.client
+
+    @property
+    def path(self) -> str:
+        """The path of the lock's znode."""
+        return self._writer.path
+
+    @property
+    def linger(self) -> float:
+        """Minimum time in seconds for which a released lock stays cached if no writer waits."""
+        return self._writer.linger
+
+    @property
+    def _shared(self) -> SharedCore:
+        return self._writer._shared
+
+    @property
+    def _is_fresh(self) -> bool:
+        return self._writer._is_fresh
+
+    def _refer(self, client: Client) -> Reference:
+        return self._writer._refer(client)
+
+
+class SuspendedHolds(NamedTuple):
+    """What a thread held of a SharedLock before it waited for a notification.
+
+    Attributes:
+        writes: How many times it had acquired the writer.
+        reads: How many times it had acquired the reader.
+        subscribers: The objects whose callbacks are called for the lock.
+    """
+
+    writes: int
+    reads: int
+    subscribers: tuple[Subscriber, ...]
 
 
 class SharedWriter(_LockView, RLock):
@@ -181,12 +245,53 @@ class SharedWriter(_LockView, RLock):
         """
         return self._revoke(grace, self._is_meant, marker=revocation.WRITER)
 
+    # A wait for a notification releases the reads of the waiting thread too, as they would be downgraded otherwise.
+
+    def _release_save(self) -> Any:
+        before: list[LockSnapshot] = []
+        try:
+            shared, owner = self._shared, current_owner()
+            before.append(shared.writer.snapshot._replace(depth=1))
+            held = [shared.writer.held_grant, *(share.grant for share in (shared.share_of(owner),) if share)]
+            subscribers = tuple(each for grant in held if grant is not None for each in grant.subscribers)
+            writes = shared.writer.depth
+            reads = int(self._run(shared.suspend_reads(owner)))
+            self._release_all(linger=False)
+            return SuspendedHolds(writes, reads, subscribers)
+        except BaseException as error:
+            if not isinstance(error, DistsyncError) or is_from_handler(error):
+                self._undo_reads(ReadSnapshot(0))
+                self._finish_release(before or [self._core.snapshot._replace(depth=1)])
+            raise
+
+    def _acquire_restore(self, saved: Any) -> None:
+        before: list[LockSnapshot] = []
+        try:
+            shared, owner = self._shared, current_owner()
+            before.append(shared.writer.snapshot)
+            super()._acquire_restore(saved.writes)
+            if saved.reads:
+                self._run(shared.resume_reads(owner, describe(self.linger), saved.reads))
+            for each in saved.subscribers:
+                each.subject._subscribe(each.depth)
+        except BaseException as error:
+            if not isinstance(error, DistsyncError) or is_from_handler(error):
+                self._undo_reads(ReadSnapshot(0))
+                self._undo(before)
+            raise
+
+    def _undo_reads(self, before: ReadSnapshot) -> None:
+        """Undo the reads of this thread since ``before``. Idempotent."""
+        ending = self._shared.undo_acquire(current_owner(), before, TemporaryOwner())
+        if ending is not None:
+            self.client.background(ending)
+
     def __repr__(self) -> str:
         state, depth = self._repr_state()
         return f"<{state} {type_name(self)} object name={self.name!r} count={depth} at {id(self):#x}>"
 
 
-class SharedReader(_LockView):
+class SharedReader(_WriterView):
     """The reader side of a SharedLock: a reentrant lock, held by many threads while none writes.
 
     It has the interface of an RLock. A thread that reads may acquire it again, even if a writer
@@ -232,37 +337,7 @@ class SharedReader(_LockView):
         on_lost: Callable[[LockLostError], Any] | None = None,
         on_revoke: Callable[[Any], Any] | None = None,
     ) -> None:
-        self._writer = writer
-        self._module, self._home, self._explicit_path = writer._module, writer._home, writer._explicit_path
-        self._init_loss_callback(on_lost)
-        self._init_revocation(on_revoke)
-
-    @property
-    def name(self) -> str:
-        """The name by which other processes find the lock."""
-        return self._writer.name
-
-    @property
-    def client(self) -> Client:
-        """The client that the lock uses."""
-        return self._writer.client
-
-    @property
-    def path(self) -> str:
-        """The path of the lock's znode."""
-        return self._writer.path
-
-    def _refer(self, client: Client) -> Reference:
-        return self._writer._refer(client)
-
-    @property
-    def linger(self) -> float:
-        """Minimum time in seconds for which a released lock stays cached if no writer waits."""
-        return self._writer.linger
-
-    @property
-    def _shared(self) -> SharedCore:
-        return self._writer._shared
+        self._init_view(writer, on_lost, on_revoke)
 
     @property
     def _core(self) -> SharedCore:
@@ -413,7 +488,7 @@ class SharedReader(_LockView):
         return self._core.reads(current_owner())
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return SharedReader, (self._writer,)
+        return type(self), (self._writer,)
 
     def __repr__(self) -> str:
         depth = self._core.depth(current_owner()) if self._may_have_state else 0
@@ -421,15 +496,18 @@ class SharedReader(_LockView):
         return f"<{state} {type_name(self)} object name={self.name!r} count={depth} at {id(self):#x}>"
 
 
-class SharedLock:
+class SharedLock(_WriterView, SharedWriter):
     """A lock shared by threads, processes and hosts, for many readers or one writer.
 
-    Use ``with lock.reader:`` and ``with lock.writer:``. Both sides have the whole interface of a
-    Lock, and may be acquired again by the thread that holds them.
+    It is an RLock, with which a thread writes, and which may be used in place of one: alone, as the
+    lock of a Condition, in `acquire_all` and with `synchronized`. Its sides, ``lock.reader`` and
+    ``lock.writer``, have the whole interface of an RLock. ``lock.acquire()`` does what
+    ``lock.writer.acquire()`` does.
 
     A thread that writes may also read. When it then releases the writer side, it continues to read,
     and no other writer gets the lock in between. A thread that reads cannot acquire the writer
-    side: that raises UpgradeError, because the thread would wait for itself.
+    side: that raises UpgradeError, because the thread would wait for itself. The wait of a
+    Condition releases both sides, and acquires both again.
 
     Args:
         name: Name of the lock, shared by all processes that use it. Without a name, a lock assigned
@@ -437,10 +515,10 @@ class SharedLock:
         client: The client to use; None uses the default client.
         path: Path of the lock's znode, instead of a name.
         acl: kazoo ACLs for the znodes that this object creates; None uses the client's.
-        on_lost: Called with a LockLostError, in a thread of distsync's own, if a side is lost while
-            it is held. None calls nothing.
-        on_revoke: Called with the side, in a thread of distsync's own, if any client asks for it
-            with ``revoke()``. None calls nothing.
+        on_lost: Called with a LockLostError, in a thread of distsync's own, if the lock or a side
+            is lost while it is held. None calls nothing.
+        on_revoke: Called with the lock or side that is held, in a thread of distsync's own, if any
+            client asks for it with ``revoke()``. None calls nothing.
         layout: Naming scheme of the znodes: ``"curator"``, or ``"kazoo"`` to share the lock with
             kazoo's own ReadLock and WriteLock.
         linger: Seconds for which the lock stays cached after its release; 0 disables caching, None
@@ -451,8 +529,9 @@ class SharedLock:
         ConfigurationError: ``acl``, ``layout`` or ``linger`` is not valid.
 
     Note:
-        Acquiring and releasing a side alone costs 3 requests in 2 round trips. Readers of one
-        process share a znode. Both sides are cached like a Lock, readers until a writer arrives.
+        Acquiring and releasing the lock or a side alone costs 3 requests in 2 round trips. Readers
+        of one process share a znode. Both sides are cached like a Lock, readers until a writer
+        arrives.
 
         If a side is lost, it behaves like a Lock.
 
@@ -463,16 +542,22 @@ class SharedLock:
         the readers of a process; ``..._c_<guid>-__WRIT__<sequence>``, one for each writer.
 
         Source: ZooKeeper recipes, "Shared Locks" and "Revocable Shared Locks"; ``threading.RLock``
-        for each side.
+        for the lock and each side.
 
     Example:
         >>> table = SharedLock(name="table")
         >>> with table.reader, table.reader:
-        ...     print(table.reader.held, table.writer.locked())
+        ...     print(table.reader.held, table.locked())
         True False
+        >>> with table:
+        ...     print(table.held, table.writer.held)
+        True True
     """
 
     __module__ = "distsync.recipes"
+    #: The types of the sides.
+    _writer_type: ClassVar[type[SharedWriter]] = SharedWriter
+    _reader_type: ClassVar[type[SharedReader]] = SharedReader
 
     def __init__(
         self,
@@ -488,8 +573,8 @@ class SharedLock:
     ) -> None:
         refuse_positional(self, _)
         writer = create_wrapped(
-            self,
-            SharedWriter,
+            self._naming_target or self,
+            self._writer_type,
             name=name,
             client=client,
             path=path,
@@ -499,10 +584,17 @@ class SharedLock:
             layout=layout,
             linger=linger,
         )
-        self._begin(writer, SharedReader(writer, on_lost=on_lost, on_revoke=on_revoke))
+        self._init_sides(writer, on_lost, on_revoke)
 
-    def _begin(self, writer: SharedWriter, reader: SharedReader) -> None:
-        self._writer, self._reader = writer, reader
+    def _init_sides(
+        self,
+        writer: SharedWriter,
+        on_lost: Callable[[LockLostError], Any] | None = None,
+        on_revoke: Callable[[Any], Any] | None = None,
+    ) -> None:
+        self._reader = self._reader_type(writer, on_lost=on_lost, on_revoke=on_revoke)
+        self._init_view(writer, on_lost, on_revoke)
+        self._fast_path = None
 
     @property
     def reader(self) -> SharedReader:
@@ -513,21 +605,6 @@ class SharedLock:
     def writer(self) -> SharedWriter:
         """The writer side, which is acquired and released for writing."""
         return self._writer
-
-    @property
-    def name(self) -> str:
-        """The name by which other processes find this object."""
-        return self._writer.name
-
-    @property
-    def client(self) -> Client:
-        """The client that this object uses: the given one, or the default client."""
-        return self._writer.client
-
-    @property
-    def path(self) -> str:
-        """The path of this object's znode."""
-        return self._writer.path
 
     def revoke(self, grace: float | None = None) -> bool:
         """Ask all holders to release the lock, and take it from them after ``grace``.
@@ -554,25 +631,7 @@ class SharedLock:
 
             Source: ZooKeeper recipes, "Revocable Shared Locks".
         """
-        return self._writer._revoke(grace, revocation.any_contender, include_downgraded=True)
-
-    def destroy(self, timeout: float | None = None) -> None:
-        """Delete the lock for all processes; both sides are lost.
-
-        Args:
-            timeout: Maximum wait in seconds; None waits forever.
-
-        Raises:
-            TypeError: ``timeout`` is not a number.
-            DeadlineError: The lock was not deleted in time. Subclass of TimeoutError.
-            ValueError: The given path contains other objects. Nothing was deleted.
-            StillUsedError: Other processes keep arriving.
-            AccessDeniedError: An ACL denies the access.
-
-        Note:
-            Costs, losses and interrupts are those of ``Lock.destroy``.
-        """
-        self._writer.destroy(timeout)
+        return self._revoke(grace, revocation.any_contender, include_downgraded=True)
 
     def holders(self) -> list[Contender]:
         """Return the current readers or the current writer, in all processes.
@@ -583,7 +642,7 @@ class SharedLock:
         Note:
             Costs 1 request and 1 for each contender, in 2 round trips.
         """
-        return _chosen(self._writer._holders_and_waiters(), revocation.any_contender, True)
+        return _chosen(self._holders_and_waiters(), revocation.any_contender, True)
 
     def waiters(self) -> list[Contender]:
         """Return the current waiters of both sides, the first in the queue first.
@@ -594,18 +653,15 @@ class SharedLock:
         Note:
             Costs 1 request and 1 for each contender, in 2 round trips.
         """
-        return _chosen(self._writer._contenders(), revocation.any_contender, False)
+        return _chosen(self._contenders(), revocation.any_contender, False)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return shared_lock, (type(self), self._writer)
-
-    def __repr__(self) -> str:
-        return f"<{type_name(self)} object name={self.name!r} at {id(self):#x}>"
 
 
 @stable_pickle_name
 def shared_lock(kind: type[SharedLock], writer: SharedWriter) -> SharedLock:
     """Return the lock of this writer, in the process where its pickle arrived."""
     lock = kind.__new__(kind)
-    lock._begin(writer, SharedReader(writer))
+    lock._init_sides(writer)
     return lock

@@ -42,7 +42,7 @@ pytestmark = [
 
 
 class Step(NamedTuple):
-    """A call, and by how much it changes the number of times that ``made`` is held; None if it may lose it."""
+    """A call, and by how much it changes the number of times that ``made`` is held; None if it may lose all objects."""
 
     made: Any
     call: Callable[[], object]
@@ -108,6 +108,20 @@ def waiting(made: Any) -> list[Step]:
     return [enter, wait, Step(made, lambda: made.wait_for(lambda: False, 0.001), None), leave]
 
 
+def waiting_reader(made: Condition) -> list[Step]:
+    """A wait releases and restores both sides of a SharedLock, or is interrupted and leaves both free."""
+    reader = made._lock.reader
+
+    def wait() -> None:
+        try:
+            made.wait(0)
+        finally:
+            assert reader.held == made._is_owned()
+
+    (enter, leave), (read, stop_reading) = block(made), calls(reader)
+    return [enter, read, read, Step(made, wait, None), stop_reading, stop_reading, leave]
+
+
 def guarded(made: Lock) -> list[Step]:
     acquire, release = calls(made)
 
@@ -140,6 +154,10 @@ def with_lock(client: Client) -> Condition:
     return Condition(Lock(name="x", client=client), name="x", client=client)
 
 
+def with_shared_lock(client: Client) -> Condition:
+    return Condition(SharedLock(name="x", client=client), name="x", client=client)
+
+
 def with_foreign_lock(client: Client) -> Condition:
     return Condition(threading.Lock(), name="x", client=client)
 
@@ -163,6 +181,7 @@ def writer(client: Client) -> Any:
 KINDS: dict[str, tuple[Make, Callable[[Any], list[Step]], Make | None]] = {
     "Lock": (named(Lock), calls_and_block, None),
     "RLock": (named(RLock), nested_and_block, None),
+    "SharedLock": (named(SharedLock), nested_and_block, reader),
     "reader": (reader, nested_and_block, writer),
     "writer": (writer, nested_and_block, reader),
     "downgrade": (named(SharedLock), downgraded, writer),
@@ -179,6 +198,8 @@ KINDS: dict[str, tuple[Make, Callable[[Any], list[Step]], Make | None]] = {
     "Condition": (named(Condition), calls_and_block, None),
     "Condition.wait": (named(Condition), waiting, None),
     "Condition.wait with a Lock": (with_lock, waiting, None),
+    "Condition.wait with a SharedLock": (with_shared_lock, waiting, None),
+    "Condition.wait with both sides of a SharedLock": (with_shared_lock, waiting_reader, None),
     "Condition with a foreign lock": (with_foreign_lock, of_foreign_lock, None),
     "multiprocessing.Condition": (named(mp.Condition), calls_and_block, None),
     "multiprocessing.Value": (named(mp.Value, "i"), calls_and_block, None),
@@ -207,7 +228,7 @@ def depths_after(steps: list[Step], reached: int) -> dict[Any, int]:
         depths[step.made] += step.change or 0
     last = steps[reached]
     if last.change is None:
-        depths[last.made] = is_held(last.made)
+        depths = {made: is_held(made) and depth for made, depth in depths.items()}
     elif last.change < 0:
         depths[last.made] -= 1
     return depths

@@ -5,7 +5,11 @@ Source: ZooKeeper recipes, Shared Locks.
 
 from __future__ import annotations
 
+import asyncio
+import copy
+import gc
 import pickle
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -16,12 +20,22 @@ from helpers.remote_functions import general as remote
 from helpers.timing import PATIENCE, UNIT, eventually
 from helpers.worker_processes import Peer, Running, expire, results
 
-from distsync import ConfigurationError, LockLostError, MismatchError, NameInUseError, NotHeldError, UpgradeError
+from distsync import (
+    ConfigurationError,
+    LockLostError,
+    MismatchError,
+    NameInUseError,
+    NotHeldError,
+    UpgradeError,
+    UsageError,
+    acquire_all,
+    synchronized,
+)
 from distsync._client.client import Client
 from distsync._protocols.locks.lock import MAX_LOCAL_HANDOVERS
 from distsync._protocols.steps import Call
 from distsync.recipes import SharedLock
-from distsync.threading import Condition, Lock
+from distsync.threading import Condition, Lock, RLock
 
 MakeClient = Callable[..., Client]
 
@@ -438,3 +452,185 @@ def _contenders(directory: str) -> Any:
     from distsync._protocols.wait_queue import contenders
 
     return contenders(directory)
+
+
+# ---- the lock in place of an RLock
+
+
+def test_lock_is_the_reentrant_lock_of_its_writer(shared: SharedLock, theirs: SharedLock) -> None:
+    assert isinstance(shared, RLock)
+    assert shared.acquire(timeout=UNIT)
+    with shared, shared.writer, shared.reader:
+        assert (shared.held, shared.writer.held, shared.locked(), shared.writer.locked()) == (True,) * 4
+        assert shared.fencing_token == shared.writer.fencing_token
+        assert (shared.path, shared.name, shared.linger) == (shared.writer.path, shared.writer.name, 0.1)
+        assert "locked" in repr(shared)
+        assert "count=3" in repr(shared)
+        for refused in (shared.acquire, theirs.acquire, theirs.reader.acquire):
+            assert not Running(refused, False).result()
+    eventually(theirs.locked)
+    with pytest.raises(NotHeldError):
+        Running(shared.release).result()
+    shared.release()
+    with pytest.raises(NotHeldError, match="un-acquired lock"):
+        shared.release()
+    with theirs:
+        assert not shared.acquire(blocking=False)
+    wait_until_free(shared)
+
+
+def test_lock_is_not_locked_while_processes_only_read(shared: SharedLock, theirs: SharedLock) -> None:
+    with shared.reader, theirs.reader:
+        assert not theirs.locked()
+
+
+def test_writer_that_also_reads_is_downgraded_by_the_release_of_the_lock(
+    shared: SharedLock, theirs: SharedLock
+) -> None:
+    shared.acquire()
+    shared.reader.acquire()
+    shared.release()
+    assert (shared.held, shared.reader.held) == (False, True)
+    assert Running(acquire_and_release, theirs.reader).result()
+    assert not Running(theirs.acquire, False).result()
+    with pytest.raises(UpgradeError, match="release the read lock first"):
+        shared.acquire()
+    with pytest.raises(UpgradeError, match="release the read lock first"), shared:
+        pass
+    shared.reader.release()
+
+
+def test_lock_can_be_acquired_with_others_and_decorate_functions(shared: SharedLock, other: Client) -> None:
+    with acquire_all(shared, Lock(name="z")) as held:
+        assert held.held
+        assert shared.held
+        with pytest.raises(UsageError, match="given twice"):
+            acquire_all(shared, shared.reader)
+    with shared.reader, pytest.raises(UpgradeError):
+        acquire_all(Lock(name="a"), shared)
+    assert synchronized(shared)(lambda: shared.held)()
+
+    @synchronized(shared)
+    async def work() -> bool:
+        return await again()
+
+    @synchronized(shared)
+    async def again() -> bool:
+        return shared.held
+
+    assert asyncio.run(work())
+    assert not shared.held
+
+
+def test_callbacks_of_the_lock_are_called_for_the_lock(shared: SharedLock, observer: Observer) -> None:
+    lost: list[LockLostError] = []
+    asked: list[Any] = []
+    ours = SharedLock(name="t", on_lost=lost.append, on_revoke=asked.append)
+    with pytest.raises(LockLostError), ours:  # noqa: PT012
+        shared.revoke()
+        eventually(lambda: asked)
+        delete_holder_znode(shared, observer)
+        eventually(lambda: lost)
+    assert asked == [ours]
+    assert (len(lost), lost[0].args[0]) == (1, ours.path)
+    with ours.reader:
+        shared.revoke()
+        eventually(lambda: asked[1:] == [ours.reader])
+
+
+def test_pickled_and_copied_locks_are_the_same_lock(shared: SharedLock, peer: Peer) -> None:
+    with shared:
+        assert peer.do(shared.acquire, False) is False
+        for again in (copy.copy(shared), copy.deepcopy(shared), pickle.loads(pickle.dumps(shared))):
+            assert again.acquire(blocking=False)
+            assert again.writer.held
+            again.release()
+    assert peer.do(shared.acquire) is True
+    assert shared.acquire(blocking=False) is False
+    peer.do(shared.release)
+
+
+def test_unnamed_lock_is_deleted_with_the_last_of_it_and_its_sides(client: Client, observer: Observer) -> None:
+    lock: Any = SharedLock()
+    path = lock.path
+    with lock:
+        pass
+    for side in ("reader", "writer"):
+        lock = getattr(lock, side) if side == "reader" else lock._writer
+        gc.collect()
+        with lock:
+            assert observer.kazoo.exists(path)
+    del lock
+    gc.collect()
+    eventually(lambda: not observer.kazoo.exists(path))
+
+
+# ---- Conditions
+
+
+def test_wait_releases_and_restores_both_sides(shared: SharedLock, theirs: SharedLock) -> None:
+    ours, other = Condition(shared, name="c"), Condition(theirs, name="c", client=theirs.client)
+
+    def wait() -> tuple[bool, ...]:
+        with ours, shared.writer, shared.reader, shared.reader:
+            begun.set()
+            notified = ours.wait(PATIENCE)
+            again = (shared.held, shared._recursion_count() == 2, "count=2" in repr(shared.reader))
+        return (notified, *again, shared.writer._is_owned(), shared.reader._is_owned())
+
+    begun = threading.Event()
+    waiting = Running(wait)
+    assert begun.wait(PATIENCE)
+    with other:
+        assert theirs.held
+        other.notify()
+    assert waiting.result() == (True, True, True, True, False, False)
+    wait_until_free(shared)
+
+
+def test_wait_of_a_thread_that_only_reads_raises(shared: SharedLock) -> None:
+    condition = Condition(shared, name="c")
+    with shared.reader:
+        for call in (condition.wait, condition.notify, condition.notify_all):
+            with pytest.raises(NotHeldError):
+                call()
+    with shared.reader, pytest.raises(UpgradeError):
+        condition.acquire()
+
+
+def test_callbacks_are_called_for_what_is_held_after_a_wait(shared: SharedLock, observer: Observer) -> None:
+    lost: list[str] = []
+    shared.on_lost = lambda _: lost.append("lock")
+    shared.reader.on_lost = lambda _: lost.append("reader")
+    shared.writer.on_lost = lambda _: lost.append("writer")
+    condition = Condition(shared, name="c")
+    shared.acquire()
+    shared.reader.acquire()
+    condition.wait(0)
+    delete_holder_znode(shared, observer)
+    eventually(lambda: len(lost) == 2)
+    assert sorted(lost) == ["lock", "reader"]
+    for side in (shared.reader, shared):
+        with pytest.raises(LockLostError):
+            side.release()
+
+
+def test_lock_that_is_lost_before_a_wait_is_reported_by_the_wait(shared: SharedLock, observer: Observer) -> None:
+    condition = Condition(shared, name="c")
+    shared.acquire()
+    shared.reader.acquire()
+    delete_holder_znode(shared, observer)
+    eventually(lambda: not shared.held)
+    with pytest.raises(NotHeldError):
+        condition.wait()
+    for side in (shared.reader, shared):
+        with pytest.raises(LockLostError):
+            side.release()
+
+
+def test_condition_with_the_lock_can_be_pickled(shared: SharedLock, peer: Peer) -> None:
+    condition = Condition(shared, name="c")
+    peer.start(remote.wait_in, condition)
+    eventually(lambda: shared.client.run(_contenders(f"{condition.path}/waiters")))
+    remote.notify(condition)
+    assert peer.result()

@@ -164,7 +164,7 @@ class SharedCore:
             if self._reenter(owner):
                 return True
             if self.writer.owner is owner and self.writer.grant is not None:
-                await self._read_under_writer(owner, without_cache_flag(contender_data), self.writer.grant)
+                await self._read_under_writer(owner, contender_data, self.writer.grant)
                 return True
             share = self._open_share()
             if share is not None and await SessionAlive(share.grant.entry.session_id) and share is self._open_share():
@@ -263,13 +263,13 @@ class SharedCore:
         self._add_share(share)
         return True
 
-    async def _read_under_writer(self, owner: object, contender_data: bytes, writing: Grant) -> None:
+    async def _read_under_writer(self, owner: object, contender_data: bytes, writing: Grant, depth: int = 1) -> None:
         """Let the writer read under its own znode, which keeps all others out.
 
         Its loss is reported to the reader and to the writer.
         """
         grant = await hold(writing.entry, owner)
-        self._add_share(ReadGrant(grant, {owner: 1}, contender_data, writing, inside=True))
+        self._add_share(ReadGrant(grant, {owner: depth}, without_cache_flag(contender_data), writing, inside=True))
 
     def _add_share(self, share: ReadGrant) -> None:
         self.shares.append(share)
@@ -460,6 +460,37 @@ class SharedCore:
                 await Background(partial(delete_until_session_ends, entry.path, entry.session_id))
             raise
 
+    # ---- the reads of a writer that waits for a notification
+
+    async def suspend_reads(self, owner: object) -> int:
+        """Release all reads of ``owner``, which also writes. Return how many there were. No request.
+
+        A loss stays unreported until ``owner`` releases the reader.
+        """
+        self._apply_losses()
+        share = self.share_of(owner)
+        if share is None:
+            return 0
+        depth = share.owners[owner]
+        try:
+            if self._remove_reader(share, owner):
+                await self._delete_node(share)
+        except BaseException:
+            await Background(self._leave(share, owner))
+            raise
+        return depth
+
+    async def resume_reads(self, owner: object, contender_data: bytes, depth: int) -> None:
+        """Let ``owner``, which writes again, read ``depth`` levels deep. No request.
+
+        If it has lost the writer meanwhile, it has lost the reader too.
+        """
+        self._apply_losses()
+        if self.writer.owner is owner and self.writer.grant is not None:
+            await self._read_under_writer(owner, contender_data, self.writer.grant, depth)
+        else:
+            self.unreported_losses.update(entry for entry in self.writer.unreported_losses if entry[0] is owner)
+
     # ---- downgrade
 
     async def downgrade(self, share: ReadGrant) -> bool:
@@ -511,6 +542,10 @@ class WriterCore(LockCore):
         if not await self.shared.make_way():
             return False
         return await super().acquire(owner, contender_data, blocking, linger=linger, is_short_wait=is_short_wait)
+
+    async def locked(self) -> bool:
+        """Return whether any process writes."""
+        return await self.shared.is_held(wait_queue.is_writer)
 
     def release_to_cache(self) -> bool:
         return self.shared.reads_under(self.grant) is None and super().release_to_cache()

@@ -50,6 +50,7 @@ from simulation.scenarios.registry import REGISTRY
 from simulation.scenarios.revoked_downgrade import REVOKED_DOWNGRADE
 from simulation.scenarios.semaphore import CURATOR_SEMAPHORE, KAZOO_SEMAPHORE, SEMAPHORE, SIGNAL
 from simulation.scenarios.shared_lock import REVOCATION, SHARED
+from simulation.scenarios.shared_wait import SHARED_WAIT
 from simulation.scenarios.task_done import TASK_DONE
 from simulation.scenarios.token_bucket import RATE
 from simulation.scenarios.transaction import TRANSACTION
@@ -113,6 +114,7 @@ ALL = (
     SHUTDOWN_BULK,
     BARRIER_CANCELLATION,
     POOL_INITIALIZERS,
+    SHARED_WAIT,
 )
 SCENARIOS: dict[str, Scenario] = {scenario.name: scenario for scenario in ALL}
 
