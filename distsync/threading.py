@@ -1,7 +1,8 @@
 """Drop-in replacement for ``threading``: the same names and signatures, across processes and hosts.
 
 Results and exceptions are the same too. Names that are not replaced here (Thread, Timer, local,
-...) are those of the standard library.
+...) are those of the standard library. SharedLock is an RLock that the standard library does not
+have.
 """
 
 from __future__ import annotations
@@ -40,12 +41,22 @@ if TYPE_CHECKING:  # for type checkers; see __getattr__
     from threading import settrace as settrace
     from threading import stack_size as stack_size
 
+    from distsync._objects.shared_lock import SharedLock as SharedLock
+
 _REPLACED = ["Lock", "RLock", "Condition", "Semaphore", "BoundedSemaphore", "Event", "Barrier", "BrokenBarrierError"]
+#: Names that the standard library does not have. They are imported at their first use, and not by ``import *``.
+_ADDED = ("SharedLock",)
 __all__ = [*dict.fromkeys([*_stdlib.__all__, *_REPLACED])]  # noqa: PLE0604
 
 
 def __getattr__(name: str) -> Any:
-    """Return any other name of the standard library's ``threading``."""
+    """Return an added name, or any other name of the standard library's ``threading``."""
+    if name in _ADDED:
+        from distsync._client.lifecycle import importing
+
+        with importing():
+            from distsync._objects import shared_lock
+        return getattr(shared_lock, name)
     try:
         return getattr(_stdlib, name)
     except AttributeError:
@@ -53,14 +64,14 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *dir(_stdlib)})
+    return sorted({*globals(), *_ADDED, *dir(_stdlib)})
 
 
 class _Face(_ModuleType):
     """A module that sets names that are not its own in ``threading``, for example excepthook."""
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name in globals() or name.startswith("__"):
+        if name in globals() or name in _ADDED or name.startswith("__"):
             super().__setattr__(name, value)
         else:
             setattr(_stdlib, name, value)

@@ -1,4 +1,7 @@
-"""CPython's ``test.lock_tests``, all seven families, against ``threading`` and against ``distsync.threading``."""
+"""CPython's ``test.lock_tests``, all seven families, against ``threading`` and against ``distsync.threading``.
+
+Those of RLock and Condition also run on a SharedLock, which is an RLock.
+"""
 
 from __future__ import annotations
 
@@ -60,6 +63,20 @@ def builder(family: str) -> Build:
     return build
 
 
+def of_shared_lock(family: str) -> Build:
+    """Return what tests a SharedLock in place of an RLock, alone or as the lock of a Condition."""
+
+    def build(module: ModuleType) -> type[unittest.TestCase]:
+        attribute, name = FAMILIES[family]
+        lock = getattr(module, "SharedLock", module.RLock)  # the standard library has none
+        kind = lock if name == "RLock" else lambda given=None: module.Condition(lock() if given is None else given)
+        return type(family, (getattr(lock_tests, family),), {attribute: staticmethod(kind)})
+
+    return build
+
+
+SHARED = ("RLockTests", "ConditionTests")
+SHARED_CASES = list(cases({family: of_shared_lock(family) for family in SHARED}, threading))
 CASES = list(cases({family: builder(family) for family in FAMILIES}, threading))
 
 
@@ -78,4 +95,10 @@ def face(client: Any) -> ModuleType:
 @pytest.mark.slow_on("zookeeper")
 @pytest.mark.parametrize("case", CASES)
 def test_distsync_passes_what_the_standard_library_passes(case: Case, face: ModuleType) -> None:
+    run(case, face, EXPECTED_FAILURES)
+
+
+@pytest.mark.slow_on("zookeeper")
+@pytest.mark.parametrize("case", SHARED_CASES)
+def test_shared_lock_passes_what_an_rlock_passes(case: Case, face: ModuleType) -> None:
     run(case, face, EXPECTED_FAILURES)

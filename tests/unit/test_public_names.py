@@ -66,3 +66,15 @@ def test_the_version_is_that_of_the_distribution() -> None:
     metadata = configparser.ConfigParser()
     metadata.read(ROOT / "setup.cfg")
     assert distsync.__version__ == metadata["metadata"]["version"]
+
+
+@pytest.mark.parametrize("face", ["threading"])
+def test_added_names_are_loaded_on_use_and_left_out_by_star_imports(face: str) -> None:
+    module = importlib.import_module(f"distsync.{face}")
+    assert not set(module._ADDED) & {*module.__all__, *vars(importlib.import_module(face))}
+    for name in module._ADDED:
+        assert name in dir(module)
+        assert isinstance(getattr(module, name), type)
+    program = f"import sys, distsync.{face}; print([m for m in sys.modules if 'shared_lock' in m])"
+    run = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "[]"

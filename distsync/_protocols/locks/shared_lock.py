@@ -483,7 +483,7 @@ class SharedCore:
     async def resume_reads(self, owner: object, contender_data: bytes, depth: int) -> None:
         """Let ``owner``, which writes again, read ``depth`` levels deep. No request.
 
-        If it has lost the writer meanwhile, it has lost the reader too.
+        If it has lost the writer by then, it has lost the reader too.
         """
         self._apply_losses()
         if self.writer.owner is owner and self.writer.grant is not None:
