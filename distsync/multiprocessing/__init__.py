@@ -31,6 +31,7 @@ if TYPE_CHECKING:  # for type checkers; see __getattr__
     RawValue = _default.RawValue
     RLock = _default.RLock
     Semaphore = _default.Semaphore
+    SharedLock = _default.SharedLock
     SimpleQueue = _default.SimpleQueue
     Value = _default.Value
     get_context = _default.get_context
@@ -73,6 +74,7 @@ _OF_CONTEXT = (
     "RawValue",
     "RLock",
     "Semaphore",
+    "SharedLock",
     "SimpleQueue",
     "Value",
     "get_context",

@@ -20,7 +20,7 @@ from distsync._pickle import stable_pickle_name
 
 if TYPE_CHECKING:
     from distsync._client.client import Client
-    from distsync.multiprocessing import synchronize
+    from distsync.multiprocessing import _recipes, synchronize
 
 
 class DistsyncContext:
@@ -120,6 +120,25 @@ class DistsyncContext:
 
         return synchronize.RLock(name=name, client=client)
 
+    def SharedLock(self, *, name: str | None = None, client: Client | None = None) -> _recipes.SharedLock:
+        """Create an RLock that many readers may share. See ``synchronize.SharedLock``.
+
+        The standard library has no such method.
+
+        Args:
+            name: Name of the lock, shared by all processes that use it. Without a name, a lock
+                assigned at module or class level is named after its variable; any other lock gets a
+                unique name.
+            client: The client to use; None uses the default client.
+
+        Returns:
+            The lock.
+        """
+        with importing():
+            from distsync.multiprocessing import _recipes
+
+        return _recipes.SharedLock(name=name, client=client)
+
     def Semaphore(
         self, value: int = 1, *, name: str | None = None, client: Client | None = None, on_mismatch: str = "error"
     ) -> synchronize.Semaphore:
@@ -182,8 +201,8 @@ class DistsyncContext:
         """Create a condition variable. See ``synchronize.Condition``.
 
         Args:
-            lock: A Lock or RLock of this module, which all processes of this condition share. None
-                uses an RLock that belongs to the condition.
+            lock: A Lock, RLock or SharedLock of this module, which all processes of this condition
+                share. None uses an RLock that belongs to the condition.
             name: Name of the condition, shared by all processes that use it. Without a name, a
                 condition assigned at module or class level is named after its variable; any other
                 condition gets a unique name.

@@ -9,10 +9,12 @@ acquired it.
 from __future__ import annotations
 
 from collections.abc import Coroutine
+from importlib import import_module
 from multiprocessing import process
 from typing import TYPE_CHECKING, Any
 
 from distsync._client.contender_info import describe, thread_name
+from distsync._client.lifecycle import importing
 from distsync._objects import barriers, conditions, events, semaphores
 from distsync._objects import locks as _locks
 from distsync._objects.base import SharedObject, current_owner
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
 __all__ = ["Lock", "RLock", "Semaphore", "BoundedSemaphore", "Condition", "Event", "Barrier"]
 
 
-def _seconds(block: bool, timeout: float | None) -> float:
+def seconds_of(block: bool, timeout: float | None) -> float:
     """Return the timeout as ``threading.Lock.acquire`` takes it; -1 waits forever or does not wait."""
     seconds = validate_timeout(timeout) if block else None
     return -1 if seconds is None else seconds
@@ -139,7 +141,7 @@ class Lock(_locks.Lock):
 
             Source: ZooKeeper recipes, "Locks", steps 1 to 5; ``multiprocessing.Lock``.
         """
-        return super().acquire(bool(block), _seconds(block, timeout))
+        return super().acquire(bool(block), seconds_of(block, timeout))
 
     def _acquire(self, timeout: float | None, blocking: bool) -> bool:
         acquired: bool = self._run(
@@ -257,7 +259,7 @@ class RLock(_locks.RLock):
 
             Source: ZooKeeper recipes, "Locks", steps 1 to 5; ``multiprocessing.RLock``.
         """
-        return super().acquire(bool(block), _seconds(block, timeout))
+        return super().acquire(bool(block), seconds_of(block, timeout))
 
     @interruptible_at_entry
     def release(self) -> None:
@@ -470,8 +472,8 @@ class Condition(conditions.Condition):
     """A condition variable shared by processes and hosts, like ``multiprocessing.Condition``.
 
     Args:
-        lock: A Lock or RLock of this module, which all processes of this condition share. None uses
-            an RLock that belongs to the condition.
+        lock: A Lock, RLock or SharedLock of this module, which all processes of this condition
+            share. None uses an RLock that belongs to the condition.
         name: Name of the condition, shared by all processes that use it. Without a name, a
             condition assigned at module or class level is named after its variable; any other
             condition gets a unique name.
@@ -584,4 +586,18 @@ class Barrier(barriers.Barrier):
     _needs_name = False  # passed to children
 
 
-__getattr__ = stdlib_getattr("multiprocessing.synchronize", __name__)
+#: Names that the standard library does not have. They are imported at their first use, and not by ``import *``.
+_ADDED = ("SharedLock", "SharedReader", "SharedWriter")
+_stdlib_attribute = stdlib_getattr("multiprocessing.synchronize", __name__)
+
+
+def __getattr__(name: str) -> Any:
+    """Return an added name, or any other name of the standard library's module."""
+    if name not in _ADDED:
+        return _stdlib_attribute(name)
+    with importing():
+        return getattr(import_module("distsync.multiprocessing._recipes"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_ADDED})

@@ -40,7 +40,18 @@ def quick_or_slow(case: Any) -> Any:
     return pytest.param(family, method, id=case.id, marks=marks)
 
 
+def takes_an_rlock(family: str, method: str) -> bool:
+    """Return whether it is a method for RLocks, or for what uses one; a repr has the name of the class in it."""
+    return family == "_TestCondition" or (family == "_TestLock" and "rlock" in method and "repr" not in method)
+
+
 @pytest.mark.slow_on("zookeeper")
 @pytest.mark.parametrize(("family", "method"), [quick_or_slow(case) for case in CASES])
 def test_distsync_passes_what_the_standard_library_passes(family: str, method: str, start_method: str) -> None:
     run("Distsync", family, method, EXPECTED_FAILURES)
+
+
+@pytest.mark.slow_on("zookeeper")
+@pytest.mark.parametrize(("family", "method"), [case for case in CASES if takes_an_rlock(*case.values)])
+def test_shared_lock_passes_what_an_rlock_passes(family: str, method: str, start_method: str) -> None:
+    run("Shared", family, method)

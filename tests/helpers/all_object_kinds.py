@@ -151,6 +151,7 @@ KINDS: Kinds = {
 PROCESSES: Kinds = {
     "multiprocessing.Lock": (mp.Lock, hold),
     "multiprocessing.RLock": (mp.RLock, hold),
+    "multiprocessing.SharedLock": (mp.SharedLock, read_and_write),
     "multiprocessing.Semaphore": (mp.Semaphore, hold),
     "multiprocessing.BoundedSemaphore": (mp.BoundedSemaphore, hold),
     "multiprocessing.Condition": (mp.Condition, wait_on),

@@ -27,7 +27,10 @@ from helpers.timing import eventually
 METHODS = ["fork", *(pytest.param(method, marks=pytest.mark.slow) for method in ("spawn", "forkserver"))]
 """Start methods, as parameters of tests."""
 
-FACES = {"Stdlib": multiprocessing, "Distsync": distsync.multiprocessing}
+FACES = {"Stdlib": multiprocessing, "Distsync": distsync.multiprocessing, "Shared": distsync.multiprocessing}
+SHARED = "Shared"
+"""The name of the classes that have a SharedLock in place of each RLock, alone or as the lock of a Condition."""
+
 FUNCTIONS = (
     "Pool Pipe Queue JoinableQueue Lock RLock Semaphore BoundedSemaphore Condition Event Barrier Value Array RawValue"
     " RawArray current_process parent_process active_children set_executable"
@@ -112,6 +115,16 @@ def managers(face: ModuleType) -> type:
     return made
 
 
+def condition_with_shared_lock(lock: Any = None) -> Any:
+    return distsync.multiprocessing.Condition(distsync.multiprocessing.SharedLock() if lock is None else lock)
+
+
+def shared_locks() -> dict[str, Any]:
+    """What the classes of a SharedLock have in place of the functions of multiprocessing."""
+    made = {"RLock": distsync.multiprocessing.SharedLock, "Condition": condition_with_shared_lock}
+    return {name: staticmethod(function) for name, function in made.items()}
+
+
 def _source(face: ModuleType, name: str) -> ModuleType:
     """What a face has not yet is the standard library's."""
     home = {"Pool": "pool", "Value": "shared", "Array": "shared", "RawValue": "shared", "RawArray": "shared"}.get(name)
@@ -130,14 +143,20 @@ def make(name: str, family: str) -> type[unittest.TestCase]:
     repeated = {name: changed(getattr(base, name), *fewer[name]) for name in fewer if hasattr(base, name)}
     given = managers(face) if family in MANAGED else mixin(face)
     bases = (*own, base, given, unittest.TestCase)
-    made = type(f"{name}{family}", bases, {**repeated, "__module__": __name__, "__test__": False})
+    replaced = shared_locks() if name == SHARED else {}
+    made = type(f"{name}{family}", bases, {**repeated, **replaced, "__module__": __name__, "__test__": False})
     globals()[made.__name__] = made
     return made
 
 
 CLASSES = {
-    (name, family): make(name, family) for name in FACES for family in (*FAMILIES, *DATA, *MANAGED, *POOLS, *COMPLETE)
+    (name, family): make(name, family)
+    for name in ("Stdlib", "Distsync")
+    for family in (*FAMILIES, *DATA, *MANAGED, *POOLS, *COMPLETE)
 }
+
+
+CLASSES |= {(SHARED, family): make(SHARED, family) for family in ("_TestLock", "_TestCondition")}
 
 
 def cases(families: Iterable[str] = FAMILIES) -> Iterator[Any]:

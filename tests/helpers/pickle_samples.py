@@ -33,8 +33,9 @@ def samples() -> dict[str, Any]:
         for kind, (make, _) in {**KINDS, **PROCESSES}.items()
         if kind != "multiprocessing.Pool"  # it does not pickle
     }
-    found["SharedLock.reader"] = found["SharedLock"].reader
-    found["SharedLock.writer"] = found["SharedLock"].writer
+    for kind in ("SharedLock", "multiprocessing.SharedLock"):
+        found[f"{kind}.reader"] = found[kind].reader
+        found[f"{kind}.writer"] = found[kind].writer
     for kind in ("Lock", "Semaphore", "BoundedSemaphore", "Event", "Condition", "Queue", "LifoQueue", "PriorityQueue"):
         found[f"asyncio.{kind}"] = getattr(asyncio, kind)(name=f"the asyncio {kind}")
     found["asyncio.Barrier"] = asyncio.Barrier(2, name="the asyncio Barrier")

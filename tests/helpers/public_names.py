@@ -21,7 +21,7 @@ MODULES = [
 
 def own_names(module: ModuleType) -> Iterator[tuple[str, Any]]:
     """Public classes and functions that distsync itself defines; the error tree has tests of its own."""
-    for name in getattr(module, "__all__", ()):
+    for name in (*getattr(module, "__all__", ()), *getattr(module, "_ADDED", ())):
         value = getattr(module, name)
         home = getattr(value, "__module__", "") or ""
         if (inspect.isclass(value) or inspect.isroutine(value)) and home.partition(".")[0] == "distsync":

@@ -173,6 +173,10 @@ def reader(client: Client) -> Any:
     return SharedLock(name="x", client=client).reader
 
 
+def process_reader(client: Client) -> Any:
+    return mp.SharedLock(name="x", client=client).reader
+
+
 def writer(client: Client) -> Any:
     return SharedLock(name="x", client=client).writer
 
@@ -191,6 +195,8 @@ KINDS: dict[str, tuple[Make, Callable[[Any], list[Step]], Make | None]] = {
     "Curator's Semaphore": (named(Semaphore, layout="curator"), calls_and_block, None),
     "multiprocessing.Lock": (named(mp.Lock), calls_and_block, None),
     "multiprocessing.RLock": (named(mp.RLock), nested_and_block, None),
+    "multiprocessing.SharedLock": (named(mp.SharedLock), nested_and_block, reader),
+    "multiprocessing.SharedLock.reader": (process_reader, nested_and_block, writer),
     "multiprocessing.Semaphore": (named(mp.Semaphore), calls_and_block, None),
     "multiprocessing.BoundedSemaphore": (named(mp.BoundedSemaphore), calls_and_block, None),
     "acquire_all": (named(Lock), together, writer),

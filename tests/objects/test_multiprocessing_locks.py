@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import pickle
 import re
 from collections.abc import Callable
@@ -17,7 +18,7 @@ from helpers.worker_processes import Peer, Running, expire, waiting_calls
 import distsync.threading
 from distsync import LockLostError, NotHeldError
 from distsync._client.client import Client
-from distsync.errors import ReleasedTooOftenError
+from distsync.errors import NotOwnerError, ReleasedTooOftenError, UpgradeError
 from distsync.multiprocessing import (
     Barrier,
     BoundedSemaphore,
@@ -26,6 +27,8 @@ from distsync.multiprocessing import (
     Lock,
     RLock,
     Semaphore,
+    SharedLock,
+    Value,
     get_context,
 )
 
@@ -411,3 +414,71 @@ def test_release_of_a_permit_of_another_process_costs_4_requests_and_of_a_new_on
     peer.do(slots.acquire)
     assert cost(client, slots.release) == 4
     assert cost(client, slots.release) == 6
+
+
+# ---- SharedLock
+
+
+def test_shared_lock_is_an_rlock_of_its_writer(client: Client, peer: Peer) -> None:
+    lock = SharedLock(name="t")
+    assert isinstance(lock, type(RLock(name="r")))
+    assert lock.acquire(True, None)
+    with lock, lock.writer, lock.reader:
+        assert (repr(lock), repr(lock.writer)) == ("<SharedLock(MainProcess, 3)>", "<SharedWriter(MainProcess, 3)>")
+        assert peer.do(lock.acquire, False) is False
+        assert peer.do(lock.reader.acquire, False) is False
+        assert peer.do(repr, lock) == "<SharedLock(SomeOtherProcess, nonzero)>"
+    lock.release()
+    with lock.reader:
+        assert peer.do(lock.reader.acquire, True, -1) is True
+        assert (repr(lock), lock.locked()) == ("<SharedLock(None, 0)>", False)
+        with pytest.raises(UpgradeError):
+            lock.acquire(timeout=UNIT)
+    peer.do(lock.reader.release)
+
+
+def test_release_of_a_shared_lock_by_a_thread_that_does_not_hold_it_raises_assertion_error(client: Client) -> None:
+    lock = SharedLock(name="t")
+    for side in (lock, lock.reader, lock.writer):
+        with pytest.raises(NotOwnerError):
+            side.release()
+        with side, pytest.raises(AssertionError):
+            Running(side.release).result()
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_every_context_makes_shared_locks(client: Client, method: str) -> None:
+    lock = get_context(method).SharedLock(name="t")
+    with lock, distsync.threading.SharedLock(name="t"):
+        assert lock.held
+    assert "SharedLock" in dir(distsync.multiprocessing)
+
+
+def test_shared_lock_and_its_sides_reach_other_processes(client: Client, peer: Peer) -> None:
+    lock = SharedLock()
+    for each in (lock, copy.copy(lock), pickle.loads(pickle.dumps(lock)), lock.writer, lock.reader):
+        assert type(pickle.loads(pickle.dumps(each))) is type(each)
+        assert peer.do(each.acquire) is True
+        assert lock.acquire(block=False) is False
+        peer.do(each.release)
+
+
+def test_wait_for_a_condition_releases_both_sides_of_a_shared_lock(client: Client, peer: Peer) -> None:
+    lock = SharedLock(name="t")
+    condition = Condition(lock, name="c")
+    with condition, lock.reader:
+        peer.start(remote.notify, condition)
+        assert condition.wait(PATIENCE)
+        assert (lock.held, lock.reader.held) == (True, True)
+    peer.result()
+    with pytest.raises(AssertionError):
+        condition.notify()
+
+
+def test_value_may_have_a_shared_lock(client: Client) -> None:
+    lock = SharedLock(name="t")
+    value = Value("i", 1, lock=lock, name="v")
+    with value, lock.reader:
+        value.value += 1
+        assert lock.held
+    assert value.value == 2

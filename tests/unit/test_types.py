@@ -35,6 +35,22 @@ thread = Thread(target=synchronized(SharedLock())(print))
 reading: bool = SharedLock().reader.acquire()
 """
 
+PROCESSES = """
+import distsync.multiprocessing as multiprocessing
+from distsync.multiprocessing.synchronize import Condition, RLock
+
+
+def changed(lock: RLock) -> Condition:
+    with lock:
+        return Condition(lock)
+
+
+lock = multiprocessing.SharedLock(name="table")
+waited: bool = changed(multiprocessing.get_context("spawn").SharedLock()).wait(1)
+acquired: bool = lock.acquire(block=False, timeout=None)
+reading: bool = lock.reader.acquire(False)
+"""
+
 WRONG = """
 from distsync.threading import SharedLock
 
@@ -52,7 +68,7 @@ def checked(program: str, folder: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
 
 
-@pytest.mark.parametrize("program", [THREADS], ids=["threads"])
+@pytest.mark.parametrize("program", [THREADS, PROCESSES], ids=["threads", "processes"])
 def test_program_with_shared_locks_in_place_of_rlocks_is_accepted(program: str, tmp_path: Path) -> None:
     run = checked(program, tmp_path)
     assert run.returncode == 0, run.stdout + run.stderr

@@ -1,0 +1,173 @@
+"""Objects of ``distsync.multiprocessing`` that the standard library does not have."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from distsync._objects import shared_lock
+from distsync._signal_handlers import complete, interruptible_at_entry
+from distsync.errors import NotHeldError, NotOwnerError
+from distsync.multiprocessing.synchronize import RLock, seconds_of
+
+
+class SharedWriter(shared_lock.SharedWriter, RLock):
+    """The writer side of a SharedLock, with the signatures and errors of ``multiprocessing.RLock``.
+
+    Args:
+        name: Name of the lock, shared by all processes that use it. Without a name, a lock assigned
+            at module or class level is named after its variable; any other lock gets a unique name.
+        client: The client to use; None uses the default client.
+        path: Path of the lock's znode, instead of a name.
+        acl: kazoo ACLs for the znodes that this object creates; None uses the client's.
+        on_lost: Called with a LockLostError, in a thread of distsync's own, if the lock is lost
+            while it is held. None calls nothing.
+        on_revoke: Called with this object, in a thread of distsync's own, if any client asks for
+            this side with ``revoke()``. None calls nothing.
+        layout: Naming scheme of the znodes: ``"curator"`` or ``"kazoo"``, whose own locks they
+            share.
+        linger: Seconds for which the lock stays cached after its release; 0 disables caching, None
+            uses the client's setting.
+
+    Raises:
+        TypeError: A callback is not callable, or both a name and a path are given.
+        ConfigurationError: ``acl``, ``layout`` or ``linger`` is not valid.
+
+    Note:
+        Costs, losses, fairness and znodes are those of ``distsync.recipes.SharedWriter``.
+
+        Source: ZooKeeper recipes, "Shared Locks"; ``multiprocessing.RLock``.
+
+    Example:
+        >>> from distsync.multiprocessing import SharedLock
+        >>> table = SharedLock(name="table of processes")
+        >>> with table.writer:
+        ...     print(table.writer)
+        <SharedWriter(MainProcess, 1)>
+    """
+
+    __module__ = "distsync.multiprocessing.synchronize"
+    _needs_name = False  # passed to children
+    __repr__ = RLock.__repr__
+
+
+class SharedReader(shared_lock.SharedReader):
+    """The reader side of a SharedLock, with the signatures and errors of ``multiprocessing.RLock``.
+
+    Args:
+        writer: The writer side of the same lock.
+        on_lost: Called with a LockLostError, in a thread of distsync's own, if the lock is lost
+            while it is held. None calls nothing.
+        on_revoke: Called with this object, in a thread of distsync's own, if any client asks for
+            this side with ``revoke()``. None calls nothing.
+
+    Note:
+        Costs, losses, fairness and znodes are those of ``distsync.recipes.SharedReader``.
+
+        Source: ZooKeeper recipes, "Shared Locks"; ``multiprocessing.RLock``.
+
+    Example:
+        >>> from distsync.multiprocessing import SharedLock
+        >>> table = SharedLock(name="table of processes")
+        >>> with table.reader:
+        ...     print(table.reader.held, table)
+        True <SharedLock(None, 0)>
+    """
+
+    __module__ = "distsync.multiprocessing.synchronize"
+
+    def acquire(self, block: bool = True, timeout: float | None = None) -> bool:
+        """Acquire the lock for reading, once more if this thread already reads.
+
+        Args:
+            block: Whether to wait if a process writes or waits to write.
+            timeout: Maximum wait in seconds; 0 or less tries once, None waits forever. Ignored if
+                ``block`` is False.
+
+        Returns:
+            True if the lock was acquired. False on timeout, or if ``block`` is False and a process
+            writes or waits to write.
+
+        Raises:
+            OverflowError: ``timeout`` is greater than ``TIMEOUT_MAX``.
+            UnreachableError: No server could be reached for the client's first connection.
+            ClientClosedError: The client is closed, or was closed during the wait.
+
+        Note:
+            Costs as many requests as ``distsync.recipes.SharedReader.acquire``.
+
+            Processes acquire the lock in FIFO order. If the session ends during the wait, the
+            thread enqueues again. If interrupted, no znode is left behind.
+
+            Source: ZooKeeper recipes, "Shared Locks", obtaining a read lock, steps 1 to 6.
+        """
+        return super().acquire(bool(block), seconds_of(block, timeout))
+
+    @interruptible_at_entry
+    def release(self) -> None:
+        """Decrement the recursion level, and release the lock when no thread of the process reads.
+
+        Raises:
+            NotOwnerError: This thread does not read. Subclass of AssertionError.
+            LockLostError: The lock was lost while it was held. Another process may hold it now.
+
+        Note:
+            Costs no request, except for the last release of the process without caching, which
+            costs 1 request.
+
+            Source: ZooKeeper recipes, "Locks", unlock protocol.
+        """
+        try:
+            begun = True
+            shared_lock.SharedReader.release(self)
+        except NotHeldError:
+            raise NotOwnerError("attempt to release a reader not owned by thread") from None
+        except BaseException:
+            if "begun" not in locals():
+                complete(shared_lock.SharedReader.release, self)
+            raise
+
+
+class SharedLock(shared_lock.SharedLock, SharedWriter):
+    """A lock shared by processes and hosts, for many readers or one writer.
+
+    It is an RLock of this package, with which a thread writes, and may be used in place of one. In
+    all other respects it is a ``distsync.recipes.SharedLock``. Objects of both classes that have
+    the same name are the same lock.
+
+    Args:
+        name: Name of the lock, shared by all processes that use it. Without a name, a lock assigned
+            at module or class level is named after its variable; any other lock gets a unique name.
+        client: The client to use; None uses the default client.
+        path: Path of the lock's znode, instead of a name.
+        acl: kazoo ACLs for the znodes that this object creates; None uses the client's.
+        on_lost: Called with a LockLostError, in a thread of distsync's own, if the lock or a side
+            is lost while it is held. None calls nothing.
+        on_revoke: Called with the lock or side that is held, in a thread of distsync's own, if any
+            client asks for it with ``revoke()``. None calls nothing.
+        layout: Naming scheme of the znodes: ``"curator"``, or ``"kazoo"`` to share the lock with
+            kazoo's own ReadLock and WriteLock.
+        linger: Seconds for which the lock stays cached after its release; 0 disables caching, None
+            uses the client's setting.
+
+    Raises:
+        TypeError: A callback is not callable, or both a name and a path are given.
+        ConfigurationError: ``acl``, ``layout`` or ``linger`` is not valid.
+
+    Note:
+        Releases of what the thread does not hold raise NotOwnerError, a subclass of AssertionError.
+
+        Costs, losses, fairness and znodes are those of ``distsync.recipes.SharedLock``.
+
+        Source: ZooKeeper recipes, "Shared Locks"; ``multiprocessing.RLock``.
+
+    Example:
+        >>> from distsync.multiprocessing import SharedLock
+        >>> table = SharedLock(name="table of processes")
+        >>> with table, table.reader:
+        ...     print(table)
+        <SharedLock(MainProcess, 1)>
+    """
+
+    __module__ = "distsync.multiprocessing.synchronize"
+    _writer_type: ClassVar[type[shared_lock.SharedWriter]] = SharedWriter
+    _reader_type: ClassVar[type[shared_lock.SharedReader]] = SharedReader
