@@ -1,7 +1,7 @@
 """The names of ``asyncio``, with its locks, events and queues shared by processes and hosts.
 
 Signatures, results and exceptions are those of ``asyncio``. Names that are not replaced here (run,
-Task, timeout, ...) are the standard library's own.
+Task, timeout, ...) are the standard library's own. SharedLock, an addition, belongs to a task.
 """
 
 from __future__ import annotations
@@ -95,15 +95,27 @@ if TYPE_CHECKING:  # for type checkers; see __getattr__
         from asyncio import timeout as timeout
         from asyncio import timeout_at as timeout_at
 
+    from distsync._objects.aio.shared_lock import SharedLock as SharedLock
+    from distsync._objects.aio.shared_lock import SharedReader as SharedReader
+    from distsync._objects.aio.shared_lock import SharedWriter as SharedWriter
+
 _REPLACED = [
     "Lock", "Event", "Condition", "Semaphore", "BoundedSemaphore", "Barrier", "BrokenBarrierError",
     "Queue", "LifoQueue", "PriorityQueue", "QueueShutDown",
 ]  # fmt: skip
+#: Names that the standard library does not have. They are imported at their first use, and not by ``import *``.
+_ADDED = ("SharedLock", "SharedReader", "SharedWriter")
 __all__ = [*dict.fromkeys([*_stdlib.__all__, *_REPLACED])]  # noqa: PLE0604
 
 
 def __getattr__(name: str) -> Any:
-    """Return the standard library's object for a name that is not replaced here."""
+    """Return an added name, or the standard library's object for a name that is not replaced here."""
+    if name in _ADDED:
+        from distsync._client.lifecycle import importing
+
+        with importing():
+            from distsync._objects.aio import shared_lock
+        return getattr(shared_lock, name)
     try:
         return getattr(_stdlib, name)
     except AttributeError:
@@ -111,4 +123,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *dir(_stdlib)})
+    return sorted({*globals(), *_ADDED, *dir(_stdlib)})

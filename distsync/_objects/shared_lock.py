@@ -139,6 +139,14 @@ class _WriterView(_LockView):
     def _is_fresh(self) -> bool:
         return self._writer._is_fresh
 
+    @property
+    def _state_entry(self) -> Any:
+        return self._writer._state_entry
+
+    @_state_entry.setter
+    def _state_entry(self, entry: Any) -> None:
+        self._writer._state_entry = entry
+
     def _refer(self, client: Client) -> Reference:
         return self._writer._refer(client)
 
@@ -254,10 +262,10 @@ class SharedWriter(_LockView, RLock):
             before.append(shared.writer.snapshot._replace(depth=1))
             held = [shared.writer.held_grant, *(share.grant for share in (shared.share_of(owner),) if share)]
             subscribers = tuple(each for grant in held if grant is not None for each in grant.subscribers)
-            writes = shared.writer.depth
-            reads = int(self._run(shared.suspend_reads(owner)))
-            self._release_all(linger=False)
-            return SuspendedHolds(writes, reads, subscribers)
+            suspended = SuspendedHolds(shared.writer.depth, shared.depth(owner), subscribers)
+            seconds = self.client.settings.session_timeout
+            self._run(shared.writer.suspend(owner), seconds)
+            return suspended
         except BaseException as error:
             if not isinstance(error, DistsyncError) or is_from_handler(error):
                 self._undo_reads(ReadSnapshot(0))

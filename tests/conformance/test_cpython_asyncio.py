@@ -84,12 +84,26 @@ if sys.version_info < (3, 11):
     NOT_HERE["QueueGetTests.test_get_cancelled"] = "asks when a timer began, by a clock that stands while we wait"
 
 
+NOT_OF_ONE_TASK = {
+    "ConditionTests.test_wait": "a task releases the lock that another task holds",
+    "ConditionTests.test_wait_cancel_contested": "a task waits with the lock that another task holds",
+}
+"""Tests of an asyncio.Lock that any task may release, where a SharedLock belongs to one task."""
+
+if sys.version_info < (3, 12):
+    NOT_OF_ONE_TASK["ConditionTests.test_timeout_in_block"] = "wait_for calls the wait in a task of its own"
+
+
 def builder(base: type) -> Build:
     def build(module: ModuleType) -> type[unittest.TestCase]:
         own = getattr(base, "q_class", None)
         return type(base.__name__, (base,), {"q_class": getattr(module, own.__name__)} if own else {})
 
     return build
+
+
+def condition_with_shared_lock(lock: Any = None) -> Any:
+    return distsync.asyncio.Condition(distsync.asyncio.SharedLock() if lock is None else lock)
 
 
 CASES = list(cases({name: builder(base) for name, base in FAMILIES.items()}, asyncio))
@@ -114,4 +128,13 @@ def face(client: Any, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 @pytest.mark.slow_on("zookeeper")
 @pytest.mark.parametrize("case", [case for case in CASES if case.id not in NOT_HERE])
 def test_distsync_passes_what_the_standard_library_passes(case: Case, face: ModuleType) -> None:
+    run(case, face, EXPECTED_FAILURES)
+
+
+@pytest.mark.slow_on("zookeeper")
+@pytest.mark.parametrize(
+    "case", [case for case in CASES if case.id.startswith("Condition") and case.id not in NOT_HERE | NOT_OF_ONE_TASK]
+)
+def test_condition_with_a_shared_lock_passes_what_the_standard_library_passes(case: Case, face: Any) -> None:
+    face.Lock, face.Condition = distsync.asyncio.SharedLock, condition_with_shared_lock
     run(case, face, EXPECTED_FAILURES)

@@ -38,6 +38,8 @@ def samples() -> dict[str, Any]:
         found[f"{kind}.writer"] = found[kind].writer
     for kind in ("Lock", "Semaphore", "BoundedSemaphore", "Event", "Condition", "Queue", "LifoQueue", "PriorityQueue"):
         found[f"asyncio.{kind}"] = getattr(asyncio, kind)(name=f"the asyncio {kind}")
+    found["asyncio.SharedLock"] = lock = asyncio.SharedLock(name="the asyncio SharedLock")
+    found |= {"asyncio.SharedLock.reader": lock.reader, "asyncio.SharedLock.writer": lock.writer}
     found["asyncio.Barrier"] = asyncio.Barrier(2, name="the asyncio Barrier")
     found |= _managed(found["multiprocessing.SyncManager"])
     found |= {f"value {type(value).__name__}": value for value in _values()}

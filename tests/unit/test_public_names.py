@@ -68,7 +68,7 @@ def test_the_version_is_that_of_the_distribution() -> None:
     assert distsync.__version__ == metadata["metadata"]["version"]
 
 
-@pytest.mark.parametrize("face", ["threading", "multiprocessing.synchronize"])
+@pytest.mark.parametrize("face", ["threading", "asyncio", "multiprocessing.synchronize"])
 def test_added_names_are_loaded_on_use_and_left_out_by_star_imports(face: str) -> None:
     module = importlib.import_module(f"distsync.{face}")
     assert not set(module._ADDED) & {*module.__all__, *vars(importlib.import_module(face))}

@@ -51,6 +51,20 @@ acquired: bool = lock.acquire(block=False, timeout=None)
 reading: bool = lock.reader.acquire(False)
 """
 
+TASKS = """
+from distsync.asyncio import Condition, Lock, SharedLock
+
+
+async def main(lock: Lock) -> bool:
+    changed = Condition(lock)
+    async with changed, SharedLock().reader:
+        return await changed.wait()
+
+
+table = SharedLock(name="table")
+waiting = main(table)
+"""
+
 WRONG = """
 from distsync.threading import SharedLock
 
@@ -68,7 +82,7 @@ def checked(program: str, folder: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
 
 
-@pytest.mark.parametrize("program", [THREADS, PROCESSES], ids=["threads", "processes"])
+@pytest.mark.parametrize("program", [THREADS, PROCESSES, TASKS], ids=["threads", "processes", "tasks"])
 def test_program_with_shared_locks_in_place_of_rlocks_is_accepted(program: str, tmp_path: Path) -> None:
     run = checked(program, tmp_path)
     assert run.returncode == 0, run.stdout + run.stderr

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from distsync._client.contender_info import describe
-from distsync._objects import conditions
-from distsync._objects.aio.base import AsyncObject
+from distsync._client.lifecycle import importing
+from distsync._objects import conditions, locks
+from distsync._objects.aio.base import AsyncObject, async_object
 from distsync._objects.aio.locks import Lock
 from distsync._protocols.wait_queue import QueueEntry
 from distsync.errors import NotHeldError
@@ -22,8 +24,8 @@ class Condition(AsyncObject):
     """A condition variable shared by tasks, processes and hosts, like ``asyncio.Condition``.
 
     Args:
-        lock: A Lock of ``distsync.asyncio``, which all processes of this condition share. None uses
-            a lock that belongs to the condition.
+        lock: A Lock or SharedLock of ``distsync.asyncio``, which all processes of this condition
+            share. None uses a lock that belongs to the condition.
         name: Name of the condition, shared by all processes that use it. Without a name, a
             condition assigned at module or class level is named after its variable; any other
             condition gets a unique name.
@@ -80,8 +82,7 @@ class Condition(AsyncObject):
                 self._lock_made = Lock(client=twin._explicit_client, path=f"{twin.path}/lock")
                 self._lock_made._sync._bind(twin._module)
             else:
-                self._lock_made = Lock.__new__(Lock)
-                self._lock_made._sync = twin._explicit_lock
+                self._lock_made = _lock_of_twin(twin._explicit_lock)
         return self._lock_made
 
     async def acquire(self) -> Literal[True]:
@@ -132,7 +133,7 @@ class Condition(AsyncObject):
         await self._lock.__aexit__(kind, error, trace)
 
     def _check_owned(self, doing: str) -> None:
-        if not self._lock._sync._may_have_state or self._lock._core.grant is None:
+        if not self._lock._sync._may_have_state or not self._lock._is_owned():
             raise NotHeldError(f"cannot {doing} on un-acquired lock")
 
     async def wait(self) -> Literal[True]:
@@ -159,18 +160,19 @@ class Condition(AsyncObject):
         """
         self._check_owned("wait")
         core, lock = self._sync._core, self._lock
+        resume = partial(lock._resume, lock._held())
         entries: list[QueueEntry] = []
         try:
             await self._await(core.enlist(describe(), entries))
             try:
-                await lock._leave(linger=False)  # a wait for a notification depends on others acquiring the lock
+                await lock._suspend()
             except asyncio.CancelledError:
-                await _whatever_cancels(lock.acquire)
+                await _whatever_cancels(resume)
                 raise
             try:
                 await self._await(core.wait(entries[0]))
             finally:
-                await _whatever_cancels(lock.acquire)
+                await _whatever_cancels(resume)
             await self._await(core.confirm(entries[0]))
             return True
         except BaseException:
@@ -238,12 +240,21 @@ class Condition(AsyncObject):
         return self._repr_state("locked" if used and self._lock._core.grant is not None else "unlocked")
 
 
-async def _whatever_cancels(acquire: Callable[[], Any]) -> None:
+def _lock_of_twin(twin: Any) -> Lock:
+    """Return the asyncio object around a Lock or SharedLock for threads."""
+    if isinstance(twin, locks.RLock):
+        with importing():
+            from distsync._objects.aio.shared_lock import of_twin  # deferred: few programs use one
+        return of_twin(twin)
+    return async_object(Lock, twin)
+
+
+async def _whatever_cancels(resume: Callable[[], Any]) -> None:
     """Acquire the lock even if cancelled, and then raise the cancellation."""
     cancelled: asyncio.CancelledError | None = None
     while True:
         try:
-            await acquire()
+            await resume()
             break
         except asyncio.CancelledError as error:
             cancelled = error

@@ -135,6 +135,21 @@ class Lock(AsyncOwnable):
         client = self.client
         await self._await(self._core.release(mine(), linger and self._may_linger()), client.settings.session_timeout)
 
+    def _is_owned(self) -> bool:
+        """Return whether the task may wait for a notification: any one, if the process holds the lock."""
+        return self._core.grant is not None
+
+    def _held(self) -> Any:
+        """Return what the task holds, for `_resume`."""
+
+    async def _suspend(self) -> None:
+        """Release all that the task holds. A wait for a notification depends on others acquiring the lock."""
+        await self._leave(linger=False)
+
+    async def _resume(self, held: Any) -> None:
+        """Acquire what the task held before `_suspend`. After a cancellation it may be called again."""
+        await self.acquire()
+
     def _may_linger(self) -> bool:
         """Return whether to cache the lock: not while a task waits, as asyncio's locks are FIFO."""
         return self._sync.linger > 0 and not self._core.local_waiters

@@ -460,25 +460,32 @@ class SharedCore:
                 await Background(partial(delete_until_session_ends, entry.path, entry.session_id))
             raise
 
+    def detach(self, owner: object) -> object:
+        """Let ``owner`` stop reading now. Return the owner that its last release is to be made for."""
+        share = self.share_of(owner)
+        if share is None:
+            return owner
+        detached = object()
+        share.owners[detached] = share.owners[owner]
+        share.leave(owner)
+        return detached
+
     # ---- the reads of a writer that waits for a notification
 
-    async def suspend_reads(self, owner: object) -> int:
-        """Release all reads of ``owner``, which also writes. Return how many there were. No request.
+    async def suspend_reads(self, owner: object) -> None:
+        """Release all reads of ``owner``, which also writes. No request.
 
         A loss stays unreported until ``owner`` releases the reader.
         """
         self._apply_losses()
         share = self.share_of(owner)
-        if share is None:
-            return 0
-        depth = share.owners[owner]
         try:
-            if self._remove_reader(share, owner):
+            if share is not None and self._remove_reader(share, owner):
                 await self._delete_node(share)
         except BaseException:
-            await Background(self._leave(share, owner))
+            if share is not None:
+                await Background(self._leave(share, owner))
             raise
-        return depth
 
     async def resume_reads(self, owner: object, contender_data: bytes, depth: int) -> None:
         """Let ``owner``, which writes again, read ``depth`` levels deep. No request.
@@ -546,6 +553,27 @@ class WriterCore(LockCore):
     async def locked(self) -> bool:
         """Return whether any process writes."""
         return await self.shared.is_held(wait_queue.is_writer)
+
+    async def suspend(self, owner: object) -> None:
+        """Release both sides, however often ``owner`` holds them.
+
+        Another acquire and `resume_reads` restore them.
+        """
+        grant, reads = self.grant, self.shared.depth(owner)
+        await self.shared.suspend_reads(owner)
+        try:
+            await self.release(owner, linger=False)
+        except LockLostError:
+            if reads and grant is not None:
+                self.shared.unreported_losses.setdefault(owner, grant)
+            raise
+
+    def detach(self, owner: object) -> object:
+        """Let ``owner`` stop writing now. Return the owner that its last release is to be made for."""
+        if self.owner is not owner or self.grant is None:
+            return owner
+        self.owner = detached = object()
+        return detached
 
     def release_to_cache(self) -> bool:
         return self.shared.reads_under(self.grant) is None and super().release_to_cache()

@@ -23,15 +23,22 @@ from simulation.scenarios.shared_lock import (
 
 from distsync._protocols.locks.shared_lock import SharedCore
 from distsync._protocols.steps import Wait
+from distsync.errors import LockLostError
 
 
 async def wait(world: Simulation, core: SharedCore, owner: object) -> None:
     """Release both sides, wait, and acquire both, as ``_release_save`` and ``_acquire_restore`` do."""
+    reads = core.depth(owner)
     world.record("released", what="reader")
-    reads = await Run(core.suspend_reads(owner))
-    if core.reads(owner):
-        world.fail("it still reads")
-    await release(world, core, owner, "writer")
+    world.record("released", what="writer")
+    try:
+        await Run(core.writer.suspend(owner), world.rng.choice((None, 10.0, 0.0)))
+    except LockLostError as error:
+        if not world.faults.injected and not world.tampered:
+            world.fail(f"a loss without a fault: {error}")
+        return
+    if core.reads(owner) or core.writer.owner is owner:
+        world.fail("it still holds a side")
     await Run(pause())
     await Run(core.writer.acquire(owner, b"", linger=cache_seconds(world)))
     granted(world, core, owner, "writer")
