@@ -60,11 +60,16 @@ class HoldTable:
         return len(self._active)
 
     def add(self, step: Hold, now: float) -> None:
-        """Add a hold. It is lost at once if its session has ended or the lease has expired."""
+        """Add a hold. It is lost at once if its session has ended or the lease has expired.
+
+        If its loss was signalled before, it ends at once.
+        """
         held = HeldNode(step, now)
         self._active[step.loss] = self._unguarded[step.loss] = held
         self.added += 1
-        if step.session_id != self._lease.session_id:
+        if step.loss.fired:
+            self.remove(step.loss)
+        elif step.session_id != self._lease.session_id:
             self.mark_lost(step.loss, SESSION_EXPIRED)
         else:
             self.expire(now)
@@ -90,11 +95,12 @@ class HoldTable:
             held.ended.fire()
 
     def mark_lost(self, loss: Loss, reason: str) -> None:
-        """Fire ``loss``, if still held, and end the hold."""
+        """Fire ``loss``, if still held, and end the hold, also if a release has fired ``loss``."""
         held = self._active.get(loss)
-        if held and not loss.fired:
-            loss.reason = reason
-            loss.fire()
+        if held:
+            if not loss.fired:
+                loss.reason = reason
+                loss.fire()
             self._active.pop(loss, None)
             self._unguarded.pop(loss, None)
             held.ended.fire()
