@@ -7,6 +7,7 @@ Task, timeout, ...) are the standard library's own. SharedLock, an addition, bel
 from __future__ import annotations
 
 import asyncio as _stdlib
+from importlib import import_module as _import_module
 from typing import TYPE_CHECKING, Any
 
 from distsync._objects.aio.barriers import Barrier as Barrier
@@ -89,6 +90,8 @@ if TYPE_CHECKING:  # for type checkers; see __getattr__
     from asyncio import wait_for as wait_for
     from asyncio import wrap_future as wrap_future
 
+    from distsync._objects.aio.election import Election as Election
+
     if sys.version_info >= (3, 11):
         from asyncio import Runner as Runner
         from asyncio import TaskGroup as TaskGroup
@@ -103,8 +106,14 @@ _REPLACED = [
     "Lock", "Event", "Condition", "Semaphore", "BoundedSemaphore", "Barrier", "BrokenBarrierError",
     "Queue", "LifoQueue", "PriorityQueue", "QueueShutDown",
 ]  # fmt: skip
-#: Names that the standard library does not have. They are imported at their first use, and not by ``import *``.
-_ADDED = ("SharedLock", "SharedReader", "SharedWriter")
+#: Names that the standard library does not have, and the modules from which they are imported at their first use.
+#: ``import *`` does not import them.
+_ADDED = {
+    "Election": "election",
+    "SharedLock": "shared_lock",
+    "SharedReader": "shared_lock",
+    "SharedWriter": "shared_lock",
+}
 __all__ = [*dict.fromkeys([*_stdlib.__all__, *_REPLACED])]  # noqa: PLE0604
 
 
@@ -114,8 +123,7 @@ def __getattr__(name: str) -> Any:
         from distsync._client.lifecycle import importing
 
         with importing():
-            from distsync._objects.aio import shared_lock
-        return getattr(shared_lock, name)
+            return getattr(_import_module(f"distsync._objects.aio.{_ADDED[name]}"), name)
     try:
         return getattr(_stdlib, name)
     except AttributeError:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys as _sys
 import threading as _stdlib
+from importlib import import_module as _import_module
 from types import ModuleType as _ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -41,11 +42,13 @@ if TYPE_CHECKING:  # for type checkers; see __getattr__
     from threading import settrace as settrace
     from threading import stack_size as stack_size
 
+    from distsync._objects.election import Election as Election
     from distsync._objects.shared_lock import SharedLock as SharedLock
 
 _REPLACED = ["Lock", "RLock", "Condition", "Semaphore", "BoundedSemaphore", "Event", "Barrier", "BrokenBarrierError"]
-#: Names that the standard library does not have. They are imported at their first use, and not by ``import *``.
-_ADDED = ("SharedLock",)
+#: Names that the standard library does not have, and the modules from which they are imported at their first use.
+#: ``import *`` does not import them.
+_ADDED = {"Election": "election", "SharedLock": "shared_lock"}
 __all__ = [*dict.fromkeys([*_stdlib.__all__, *_REPLACED])]  # noqa: PLE0604
 
 
@@ -55,8 +58,7 @@ def __getattr__(name: str) -> Any:
         from distsync._client.lifecycle import importing
 
         with importing():
-            from distsync._objects import shared_lock
-        return getattr(shared_lock, name)
+            return getattr(_import_module(f"distsync._objects.{_ADDED[name]}"), name)
     try:
         return getattr(_stdlib, name)
     except AttributeError:

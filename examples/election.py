@@ -11,9 +11,10 @@ from distsync.recipes import Election
 
 if len(sys.argv) == 1:
     election = Election(name="example")
-    while election.wait(timeout=10):
-        leader = election.leader
-        print("nobody leads" if leader is None else f"{leader.data} leads, term {leader.fencing_token}")
+    while leader := election.wait_for_leader(timeout=10):
+        print(f"{leader.data} leads, term {leader.fencing_token}")
+        while election.leader == leader:
+            time.sleep(0.05)
     sys.exit()
 
 if len(sys.argv) < 3:

@@ -87,13 +87,13 @@ class Condition(LockDelegate, SharedObject):
     @property
     def _lock(self) -> Any:
         if self._explicit_lock is None:
-            self._core  # noqa: B018  the lock's znodes are below ours and are deleted with it
+            self._condition  # noqa: B018  the lock's znodes are below ours and are deleted with it
             self._explicit_lock = self._lock_type(client=self._explicit_client, path=f"{self.path}/lock")
             self._explicit_lock._bind(self._module)
         return self._explicit_lock
 
     @property
-    def _core(self) -> ConditionCore:
+    def _condition(self) -> ConditionCore:
         return self._shared_state(partial(ConditionCore, receipts=self._receipts))
 
     def _underlying_lock(self) -> Any:
@@ -152,7 +152,7 @@ class Condition(LockDelegate, SharedObject):
         deadline = deadline_in(validate_timeout(timeout))
         if not self._is_owned():
             raise self._not_held("cannot wait on un-acquired lock")
-        core = self._core
+        core = self._condition
         entries: list[QueueEntry] = []
         try:
             try:
@@ -225,7 +225,7 @@ class Condition(LockDelegate, SharedObject):
         """
         if not self._is_owned():
             raise self._not_held("cannot notify on un-acquired lock")
-        self._run(self._core.notify(n))
+        self._run(self._condition.notify(n))
 
     def notify_all(self) -> None:
         """Wake all waiters.
@@ -238,7 +238,7 @@ class Condition(LockDelegate, SharedObject):
         """
         if not self._is_owned():
             raise self._not_held("cannot notify on un-acquired lock")
-        self._run(self._core.notify(None))
+        self._run(self._condition.notify(None))
 
     notifyAll = notify_all
 

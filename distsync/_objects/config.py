@@ -9,16 +9,14 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from distsync._client import json_data
 from distsync._objects.base import SharedObject
-from distsync._objects.observable import PredicateWaitable
-from distsync._objects.validation import refuse_positional, validate_callback
+from distsync._objects.observable import OnChange, PredicateWaitable, ReportsChanges
+from distsync._objects.validation import refuse_positional
 from distsync._protocols.state.config import ConfigCore, ConfigSnapshot
-from distsync._protocols.state.watch_cache import Listener, WatchCache
+from distsync._protocols.state.watch_cache import WatchCache
 from distsync.errors import CorruptNodeError
 
 if TYPE_CHECKING:
     from distsync._client.client import Client
-
-OnChange = Callable[[dict[str, Any], dict[str, Any]], Any]
 
 _MISSING = object()
 
@@ -26,7 +24,7 @@ _MISSING = object()
 _ATOMS = (str, int, float, bool, type(None))
 
 
-class Config(PredicateWaitable, SharedObject, MutableMapping[str, Any]):
+class Config(ReportsChanges, PredicateWaitable, SharedObject, MutableMapping[str, Any]):
     """Settings shared by processes and hosts: a mapping of names to JSON values.
 
     Each change, of one setting or of many, is atomic. A process sees its own changes at once, and
@@ -83,8 +81,6 @@ class Config(PredicateWaitable, SharedObject, MutableMapping[str, Any]):
     ) -> None:
         refuse_positional(self, _)
         super().__init__(name, client, path, acl)
-        self._on_change: OnChange | None = None
-        self._listener: Listener | None = None
         self.on_change = on_change
 
     @property
@@ -354,28 +350,7 @@ class Config(PredicateWaitable, SharedObject, MutableMapping[str, Any]):
 
     # ---- listening
 
-    @property
-    def on_change(self) -> OnChange | None:
-        """The callback for changes, called with the settings before and after each; None: none.
-
-        It is called in a thread of distsync's own. A new callback is called for changes from then
-        on.
-
-        Note:
-            Setting it sends 1 request in the background. Each change costs 1 request.
-        """
-        return self._on_change
-
-    @on_change.setter
-    def on_change(self, callback: OnChange | None) -> None:
-        self._on_change = validate_callback("on_change", callback)
-        if callback is not None and self._listener is None:
-            self._listener = self._add_listener(self._notify_change)
-        elif callback is None and self._listener is not None:
-            self._remove_listener(self._listener)
-            self._listener = None
-
-    def _notify_change(self, before: ConfigSnapshot, now: ConfigSnapshot) -> None:
+    def _report_change(self, before: ConfigSnapshot, now: ConfigSnapshot) -> None:
         callback = self._on_change
         if callback is not None and before.values != now.values:
             callback(copy.deepcopy(before.values), copy.deepcopy(now.values))

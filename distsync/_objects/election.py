@@ -1,4 +1,4 @@
-"""Election: leader election."""
+"""Election: leader election, with the interface of a Condition whose lock is leadership."""
 
 from __future__ import annotations
 
@@ -11,12 +11,14 @@ from distsync._client import contender_info
 from distsync._client.contender_info import Contender, describe
 from distsync._client.json_data import encode, fields, with_data
 from distsync._objects.base import FencingToken, current_owner
-from distsync._objects.locks import Lock
-from distsync._objects.observable import PredicateWaitable
-from distsync._objects.validation import validate_callback
+from distsync._objects.conditions import Condition
+from distsync._objects.locks import RLock
+from distsync._objects.observable import ReportsChanges
+from distsync._objects.validation import validate_callback, validate_timeout
 from distsync._pickle import public_in
 from distsync._protocols import wait_queue
 from distsync._protocols.locks.lock import Grant
+from distsync._protocols.state.condition import ConditionCore
 from distsync._protocols.state.election import ElectionCore, Leading
 from distsync._protocols.state.watch_cache import WatchCache
 from distsync._signal_handlers import complete, interruptible_at_entry
@@ -34,12 +36,14 @@ class Candidate:
     """The leader of an election, or a contender for it, as its znode describes it.
 
     Attributes:
-        data: The data that the candidate announced.
+        data: The data that the candidate was created with.
         owner: The process of the candidate.
+        announcement: What it has announced as the leader; None if it has announced nothing.
     """
 
     data: Any
     owner: Contender
+    announcement: Any = None
 
     @property
     def fencing_token(self) -> FencingToken:
@@ -47,15 +51,26 @@ class Candidate:
         return FencingToken(self.owner.token)
 
 
-def _candidate(data: bytes, path: str, token: int) -> Candidate:
-    return Candidate(fields(data).get("data"), contender_info.read(data, path, token))
+def candidate_of(data: bytes, path: str, token: int) -> Candidate:
+    """Return the candidate that a znode describes."""
+    known = fields(data)
+    return Candidate(known.get("data"), contender_info.read(data, path, token), known.get("announcement"))
 
 
-class Election(PredicateWaitable, Lock):
+def is_somebody(leading: Leading | None) -> bool:
+    """Return whether there is a leader."""
+    return leading is not None
+
+
+class Election(Condition, ReportsChanges, RLock):
     """A leader election: one candidate leads at a time, until it resigns or its process exits.
 
-    The leader holds the election like a Lock. A process that only reads `leader` need not be a
-    candidate. `wait` and `wait_for` wait for any change of `leader`.
+    It is like a Condition whose lock is leadership. `acquire`, `release` and ``with`` are those of an
+    RLock: the thread that leads may acquire it again. `wait` and `wait_for` are the leader's: it
+    steps down, waits for a `notify` by a later leader, and leads again when they return.
+
+    Any process may observe the election without being a candidate: `leader`, `wait_for_leader` and
+    `on_change`.
 
     If the leadership is lost, ``is_leader`` becomes False, ``on_deposed`` is called, and `release`
     raises LockLostError. Stop the work that only a leader may do.
@@ -72,6 +87,8 @@ class Election(PredicateWaitable, Lock):
             of distsync's own; None calls nothing.
         on_deposed: Called with a LockLostError, in the same thread, when the leadership is lost;
             None calls nothing.
+        on_change: Called with the leader before and after each change, two Candidates or None, in a
+            thread of distsync's own; None calls nothing. A new announcement is a change.
         layout: Naming scheme of the znodes: ``"curator"``, ``"latch"`` or ``"kazoo"``, to contend
             with Curator's LeaderSelector, Curator's LeaderLatch or kazoo's Election. While such a
             client leads, `leader` is None, and the client is the first of the `candidates`.
@@ -83,15 +100,16 @@ class Election(PredicateWaitable, Lock):
         PayloadTooLargeError: ``data`` is too large.
 
     Note:
-        Becoming the leader costs 3 requests in 2 round trips if there is no other candidate.
-        Resigning costs 1. Reading `leader` costs no request if nothing has changed since the last
-        read.
+        Becoming the leader costs 3 requests in 2 round trips if there is no other candidate. The
+        next candidate leads as soon as it learns of the end of a term, and then sends 1 request, which
+        publishes LEADER: until that is executed, other processes see no leader. Resigning costs 1.
+        Reading `leader` costs no request if nothing has changed since the last read.
 
         Processes lead in FIFO order. The end of a term wakes only the next candidate, and all
         processes that watch `leader`.
 
         Znodes: ``<namespace>/election/<name>/_c_<guid>-lock-<sequence>``, ephemeral, one for each
-        candidate; ``.../LEADER``, ephemeral, the leader.
+        candidate; ``.../LEADER``, ephemeral, the leader; ``.../condition/waiters``, the waiters.
 
         Source: ZooKeeper recipes, "Leader Election"; the mail of June 2008 (LEADER);
         ``threading.Condition``.
@@ -105,7 +123,7 @@ class Election(PredicateWaitable, Lock):
 
     __module__ = "distsync.recipes"
     _kind = "election"
-    _name_suffixes: ClassVar[dict[str, str]] = {**Lock._name_suffixes, "latch": wait_queue.LATCH}
+    _name_suffixes: ClassVar[dict[str, str]] = {**RLock._name_suffixes, "latch": wait_queue.LATCH}
 
     def __init__(
         self,
@@ -117,27 +135,41 @@ class Election(PredicateWaitable, Lock):
         acl: Sequence[Any] | None = None,
         on_elected: Callable[[FencingToken], Any] | None = None,
         on_deposed: Callable[[LockLostError], Any] | None = None,
+        on_change: Callable[[Candidate | None, Candidate | None], Any] | None = None,
         layout: str = "curator",
     ) -> None:
         if isinstance(data, str) and name is None and path is None:
             raise TypeError(f"without a name, {data!r} is taken for one: pass name={data!r}, or both data and name")
-        super().__init__(name=name, client=client, path=path, acl=acl, on_lost=on_deposed, layout=layout)
+        RLock.__init__(self, name=name, client=client, path=path, acl=acl, on_lost=on_deposed, layout=layout)
         encode(data, "the data of a candidate")
         self._data = data
         self.on_elected = validate_callback("on_elected", on_elected)
+        self.on_change = on_change
 
     def _arguments(self) -> tuple[Any, ...]:
         return (self._data,)
 
     @property
     def _core(self) -> ElectionCore:
-        return self._core_of(ElectionCore)
+        return self._core_of(partial(ElectionCore, receipts=self._receipts))
+
+    @property
+    def _condition(self) -> ConditionCore:
+        return self._core.condition
+
+    @property
+    def _lock(self) -> Any:
+        return self
 
     @property
     def _watched(self) -> WatchCache[Leading | None]:
         return self._core.leader
 
-    on_deposed = Lock.on_lost
+    on_deposed = RLock.on_lost
+
+    _is_owned = RLock._is_owned
+    _release_save = RLock._release_save
+    _acquire_restore = RLock._acquire_restore
 
     def _acquire(self, timeout: float | None, blocking: bool) -> bool:
         contender_data = with_data(describe(), self._data, "the data of a candidate")
@@ -152,14 +184,14 @@ class Election(PredicateWaitable, Lock):
             self.client.call_back(partial(self.on_elected, FencingToken(grant.token)))
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
-        """Become a candidate, and wait until this process leads.
+        """Become a candidate, and wait until this thread leads; if it does, increment its recursion level.
 
         Args:
             blocking: Whether to wait if another candidate leads.
             timeout: Maximum wait in seconds; 0 tries once, -1 waits forever.
 
         Returns:
-            True if this process leads. False on timeout, or if ``blocking`` is False and another
+            True if this thread leads. False on timeout, or if ``blocking`` is False and another
             candidate leads.
 
         Raises:
@@ -169,7 +201,9 @@ class Election(PredicateWaitable, Lock):
             ClientClosedError: The client is closed, or was closed during the wait.
 
         Note:
-            Costs 3 requests in 2 round trips if there is no other candidate.
+            Costs no request if this thread leads, and 3 requests in 2 round trips if there is no other
+            candidate. The next candidate leads as soon as it learns of the end of a term; the 1
+            request that publishes LEADER follows. If that is refused, the leadership is lost.
 
             Processes lead in FIFO order.
 
@@ -179,20 +213,23 @@ class Election(PredicateWaitable, Lock):
             Source: ZooKeeper recipes, "Leader Election", steps 1 to 3; the mail of June 2008
             (LEADER).
         """
-        return super().acquire(blocking, timeout)
+        return RLock.acquire(self, blocking, timeout)
 
     __enter__ = acquire
+    __exit__ = RLock.__exit__
 
     @interruptible_at_entry
     def release(self) -> None:
-        """Resign: delete LEADER and the candidate's znode in one transaction.
+        """Decrement the recursion level, and resign when it reaches zero.
+
+        LEADER and the candidate's znode are deleted in one transaction.
 
         Raises:
-            NotHeldError: This process does not lead. Subclass of RuntimeError.
+            NotHeldError: This thread does not lead. Subclass of RuntimeError.
             LockLostError: The leadership was lost. Another process may lead now.
 
         Note:
-            Costs 1 request.
+            Costs 1 request for the last release, and none for the others.
 
             If the connection is lost, this waits for at most the session timeout, and the znodes
             are deleted in the background. If interrupted, the process still resigns.
@@ -201,11 +238,73 @@ class Election(PredicateWaitable, Lock):
         """
         try:
             begun = True
-            Lock.release(self)
+            RLock.release(self)
         except BaseException:
             if "begun" not in locals():
-                complete(Lock.release, self)
+                complete(RLock.release, self)
             raise
+
+    def locked(self) -> bool:
+        """Return whether any candidate leads or waits to lead.
+
+        Returns:
+            True if there is a candidate.
+
+        Note:
+            Costs no request if this process leads. Otherwise it costs 1 if there is no candidate,
+            and 2 if there is one.
+        """
+        return self.held or bool(self._read(self._core.locked()))
+
+    def announce(self, data: Any) -> None:
+        """Tell all processes something as the leader, such as that its procedure has been executed.
+
+        They read it as ``leader.announcement``, until the term ends or the leader announces something
+        else.
+
+        Args:
+            data: Any JSON value.
+
+        Raises:
+            NotHeldError: No thread of this process leads. Subclass of RuntimeError.
+            LockLostError: The leadership was lost.
+            PayloadPickleError: ``data`` is not JSON.
+            PayloadTooLargeError: ``data`` is too large.
+
+        Note:
+            Costs 1 request. The ensemble refuses it if another process leads by then.
+
+            If the reply is lost, it is repeated. If interrupted, it may be announced.
+
+            Source: ZooKeeper recipes, "Leader Election"; the mail of June 2008: the leader tells in
+            LEADER that the leader procedure has been executed.
+        """
+        encode(data, "an announcement")
+        self._run(self._core.announce(data))
+
+    def wait_for_leader(self, timeout: float | None = None) -> Candidate | None:
+        """Wait until there is a leader. The caller need not be a candidate.
+
+        Args:
+            timeout: Maximum wait in seconds; 0 looks once, None waits forever.
+
+        Returns:
+            The leader, which may change at any time; None on timeout.
+
+        Note:
+            Costs as many requests as `leader`, and as many again after each change.
+
+            If the session ends, the wait continues in the next one. If interrupted, nothing is left
+            behind.
+
+            Source: ZooKeeper recipes, "Leader Election", LEADER.
+        """
+        return self._shown_leader(self._run(self._watched.until(is_somebody), validate_timeout(timeout)))
+
+    def _report_change(self, before: Leading | None, now: Leading | None) -> None:
+        callback = self._on_change
+        if callback is not None:
+            callback(self._shown_leader(before), self._shown_leader(now))
 
     @property
     def is_leader(self) -> bool:
@@ -243,7 +342,7 @@ class Election(PredicateWaitable, Lock):
     def _shown_leader(self, leading: Leading | None) -> Candidate | None:
         if leading is None:
             return None
-        return _candidate(leading.data, f"{self.path}/{leading.candidate}", leading.token)
+        return candidate_of(leading.data, f"{self.path}/{leading.candidate}", leading.token)
 
     def candidates(self) -> list[Candidate]:
         """Return the leader and the other candidates, in the order in which they will lead.
@@ -257,7 +356,7 @@ class Election(PredicateWaitable, Lock):
             Costs 1 request and 1 more for each candidate, in 2 round trips.
         """
         found = self._read(wait_queue.contenders(self.path))
-        return [_candidate(node.data, path, node.stat.czxid) for path, node in found]
+        return [candidate_of(node.data, path, node.stat.czxid) for path, node in found]
 
     def run(self, function: Callable[..., Result], *args: Any, **kwargs: Any) -> Result:
         """Call a function as the leader, once, and resign.
@@ -284,6 +383,5 @@ class Election(PredicateWaitable, Lock):
             return function(*args, **kwargs)
 
     def __repr__(self) -> str:
-        state, _ = self._repr_state()
-        leads = "leads" if state == "locked" else "does not lead"
+        leads = "leads" if self._repr_state()[0] == "locked" else "does not lead"
         return f"<distsync.recipes.Election object name={self.name!r} {leads} at {id(self):#x}>"

@@ -573,13 +573,13 @@ class RLock(LockBase):
         self._release_all(linger=False)  # a wait for a notification depends on others acquiring the lock
         return depth
 
-    def _acquire_restore(self, depth: int) -> None:
+    def _acquire_restore(self, saved: int) -> None:
         before: list[LockSnapshot] = []
         try:
             core = self._core
             before.append(core.snapshot)
             self._acquire(None, True)
-            core.depth = depth
+            core.depth = saved
         except BaseException as error:
             if not isinstance(error, DistsyncError) or is_from_handler(error):
                 self._undo(before)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from distsync._client.deadlines import deadline_in, limit_reads, remaining
 from distsync._client.default_client import current
-from distsync._objects.validation import validate_timeout
+from distsync._objects.validation import validate_callback, validate_timeout
 from distsync._protocols.state.watch_cache import UNKNOWN, Listener, WatchCache
 from distsync._signal_handlers import raise_if_from_handler
 from distsync.errors import DeadlineError
@@ -174,6 +174,42 @@ class PredicateWaitable(Observable):
             seconds = remaining(deadline)
             if result or not self._run(watched.changed(state), seconds):
                 return result  # type: ignore[no-any-return]
+
+
+#: Called with the state before and after a change.
+OnChange = Callable[[Any, Any], Any]
+
+
+class ReportsChanges(Observable):
+    """Mixin of observable state with the callback ``on_change``."""
+
+    _on_change: OnChange | None = None
+    _listener: Listener | None = None
+
+    @property
+    def on_change(self) -> OnChange | None:
+        """The callback for changes, called with the state before and after each; None calls nothing.
+
+        It is called in a thread of distsync's own. A new callback is called for changes from then
+        on.
+
+        Note:
+            Setting it sends 1 request in the background. Each change costs 1 request.
+        """
+        return self._on_change
+
+    @on_change.setter
+    def on_change(self, callback: OnChange | None) -> None:
+        self._on_change = validate_callback("on_change", callback)
+        if callback is not None and self._listener is None:
+            self._listener = self._add_listener(self._report_change)
+        elif callback is None and self._listener is not None:
+            self._remove_listener(self._listener)
+            self._listener = None
+
+    def _report_change(self, before: Any, now: Any) -> None:
+        """Call the callback with what it shows of the two states."""
+        raise NotImplementedError
 
 
 def call_logged(function: Callable[..., object], *args: Any) -> None:

@@ -97,9 +97,16 @@ class Watch(Signal):
     It fires on a change, on a disconnect and at the end of the session, so it is only a hint: after
     it the state has to be read again. It is set only if the read does not raise NoNodeError; Exists
     sets it in either case.
+
+    Attributes:
+        is_deleted: Whether it fired because the znode was deleted.
     """
 
-    __slots__ = ()
+    __slots__ = ("is_deleted",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_deleted = False
 
 
 ZNODE_DELETED = "znode deleted"

@@ -100,6 +100,8 @@ class QueueEntry(NamedTuple):
         token: Its czxid, which serves as fencing token.
         session_id: The session that owns it.
         is_sole_contender: Whether the queue was otherwise empty when it was enqueued.
+        is_successor: Whether it was granted because its only predecessor was deleted, without another
+            request.
     """
 
     directory: str
@@ -107,6 +109,7 @@ class QueueEntry(NamedTuple):
     token: int
     session_id: int
     is_sole_contender: bool = False
+    is_successor: bool = False
 
     @property
     def path(self) -> str:
@@ -119,13 +122,18 @@ class QueueState(enum.Enum):
     HELD = "not blocked by another contender"
     BEHIND = "behind another contender"
     GONE = "not in the queue"
+    SUCCESSOR = "not blocked, because the only one ahead was deleted"
 
 
 class QueueDecision(NamedTuple):
-    """Our state, and the name of the contender to wait for if we are BEHIND it."""
+    """Our state, and the name of the contender to wait for if we are BEHIND it.
+
+    With ``is_next``, it is the only contender that blocks ours.
+    """
 
     state: QueueState
     behind: str = ""
+    is_next: bool = False
 
 
 def parse(name: str) -> ContenderNode | None:
@@ -206,7 +214,9 @@ def decide(names: Iterable[str], mine: str, rule: Rule = any_contender) -> Queue
     if ahead is None:
         return QueueDecision(QueueState.GONE)
     blockers = [contender for contender in ahead if rule(contender)]
-    return QueueDecision(QueueState.BEHIND, blockers[-1].name) if blockers else QueueDecision(QueueState.HELD)
+    if not blockers:
+        return QueueDecision(QueueState.HELD)
+    return QueueDecision(QueueState.BEHIND, blockers[-1].name, len(blockers) == 1)
 
 
 class Enqueued(NamedTuple):
@@ -399,7 +409,9 @@ async def read_consistent(entry: QueueEntry, *reads: Request[Any]) -> tuple[Any,
             return replies
 
 
-async def wait_for_turn(entry: QueueEntry, listing: Any, rule: Rule = any_contender) -> QueueState:
+async def wait_for_turn(
+    entry: QueueEntry, listing: Any, rule: Rule = any_contender, proves_session: bool = False
+) -> QueueState:
     """Wait until no contender ahead blocks ours ("Locks", steps 2 to 5).
 
     Args:
@@ -407,9 +419,12 @@ async def wait_for_turn(entry: QueueEntry, listing: Any, rule: Rule = any_conten
         listing: The children of the directory, listed after ``entry`` was enqueued, or the
             error of that read.
         rule: Whether a contender ahead of ours blocks it.
+        proves_session: Whether the caller, at our turn, sends a transaction that checks that our
+            znode exists. The queue is then not read again if the only contender ahead was deleted.
 
     Returns:
-        HELD when it is our turn, BEHIND at the deadline, GONE if our znode was deleted.
+        HELD when it is our turn, BEHIND at the deadline, GONE if our znode was deleted. With
+        ``proves_session``, SUCCESSOR if it is our turn and the queue was not read again.
 
     Raises:
         SessionLostError: The session of ``entry`` has ended.
@@ -425,30 +440,40 @@ async def wait_for_turn(entry: QueueEntry, listing: Any, rule: Rule = any_conten
         decision = decide(listing.names, entry.name, rule)
         if decision.state is not QueueState.BEHIND:
             return decision.state
-        if await wait_until_deleted(entry, decision.behind) is WakeReason.DEADLINE:
+        woke, is_deleted = await wait_until_deleted(entry, decision.behind)
+        if woke is WakeReason.DEADLINE:
             return QueueState.BEHIND
+        if proves_session and is_deleted and decision.is_next:
+            return QueueState.SUCCESSOR
         (listing,) = await read_consistent(entry, Children(entry.directory))
 
 
-async def wait_until_deleted(entry: QueueEntry, behind: str) -> WakeReason:
+async def wait_until_deleted(entry: QueueEntry, behind: str) -> tuple[WakeReason, bool]:
     """Wait for the deletion of ``behind`` or for the deadline ("Locks", steps 4 and 5).
 
-    Other events end the wait as well, so the caller has to read the queue again. The watch is
-    set by getData, which unlike exists leaves no watch on a znode that is already deleted.
+    Return why the wait ended, and whether ``behind`` is known to be deleted. Other events end the
+    wait as well; the caller then has to read the queue again. The watch is set by getData, which
+    unlike exists leaves no watch on a znode that is already deleted.
     """
     watch = Watch()
     try:
         await GetData(f"{entry.directory}/{behind}", watch)
-    except (NoNodeError, *INTERRUPTED):
-        return WakeReason.SIGNAL
+    except NoNodeError:
+        return WakeReason.SIGNAL, True
+    except INTERRUPTED:
+        return WakeReason.SIGNAL, False
     await check_session(entry)
-    return await Wait(watch)
+    return await Wait(watch), watch.is_deleted
 
 
 async def acquire(
-    directory: str, name_suffix: str, contender_data: bytes, rule: Rule = any_contender
+    directory: str,
+    name_suffix: str,
+    contender_data: bytes,
+    rule: Rule = any_contender,
+    proves_session: bool = False,
 ) -> QueueEntry | None:
-    """Enqueue and wait for our turn, or return None at the deadline.
+    """Enqueue and wait for our turn (`wait_for_turn`), or return None at the deadline.
 
     If the session ends or the znode is deleted, enqueue again. At the deadline or if
     interrupted, no znode is left behind.
@@ -461,7 +486,7 @@ async def acquire(
             return None
         state = QueueState.GONE
         try:
-            state = await wait_for_turn(entry, listing, rule)
+            state = await wait_for_turn(entry, listing, rule, proves_session)
         except SessionLostError:
             continue
         except BaseException as error:
@@ -469,6 +494,8 @@ async def acquire(
             if isinstance(error, DeadlineError) and not is_interrupt(error):
                 return None
             raise
+        if state is QueueState.SUCCESSOR:
+            return entry._replace(is_successor=True)
         if state is QueueState.HELD:
             return entry._replace(is_sole_contender=getattr(listing, "names", ()) == (entry.name,))
         if state is QueueState.BEHIND:

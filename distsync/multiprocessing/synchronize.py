@@ -506,7 +506,7 @@ class Condition(conditions.Condition):
     _not_held = NotOwnerError
 
     def __repr__(self) -> str:
-        waiting = _asked(self, lambda: self._core.waiting(), 0)
+        waiting = _asked(self, lambda: self._condition.waiting(), 0)
         return f"<{type(self).__name__}({self._lock}, {waiting})>"
 
 

@@ -11,6 +11,7 @@ from helpers.leak_census import Observer
 from helpers.servers import ServerProcess
 from helpers.timing import UNIT, eventually
 from helpers.worker_processes import waiting_calls
+from kazoo.protocol.states import EventType, KeeperState, WatchedEvent
 
 from distsync._client.client import Client
 from distsync._client.transport import watch_table
@@ -46,11 +47,12 @@ def test_event_fires_every_watch_of_its_path_and_no_other() -> None:
     callback = armed(table, GetData("/a", one))
     armed(table, Exists("/b", other))
     armed(table, Children("/a", child))
-    callback(None)
+    callback(WatchedEvent(EventType.DELETED, KeeperState.CONNECTED, "/a"))
     assert (one.fired, other.fired, child.fired) == (True, False, False)
     table.fire_all()
     assert other.fired
     assert child.fired
+    assert [each.is_deleted for each in (one, other, child)] == [True, False, False]
     assert table.events == 1
 
 

@@ -138,3 +138,19 @@ def test_distsync_passes_what_the_standard_library_passes(case: Case, face: Modu
 def test_condition_with_a_shared_lock_passes_what_the_standard_library_passes(case: Case, face: Any) -> None:
     face.Lock, face.Condition = distsync.asyncio.SharedLock, condition_with_shared_lock
     run(case, face, EXPECTED_FAILURES)
+
+
+GIVES_A_LOCK = "gives the condition a lock; an election's is leadership"
+ELECTION_EXPECTED_FAILURES = {
+    "ConditionTests.test_ambiguous_loops": GIVES_A_LOCK,
+    "ConditionTests.test_explicit_lock": GIVES_A_LOCK,
+    **{name: reason for name, reason in EXPECTED_FAILURES.items() if name.startswith("ConditionTests.")},
+}
+ELECTION_CASES = [case for case in CASES if case.values[0].family == "ConditionTests" and case.id not in NOT_HERE]
+
+
+@pytest.mark.slow_on("zookeeper")
+@pytest.mark.parametrize("case", ELECTION_CASES)
+def test_election_passes_the_tests_of_a_condition(case: Case, face: ModuleType) -> None:
+    face.Condition = distsync.asyncio.Election  # type: ignore[attr-defined]
+    run(case, face, ELECTION_EXPECTED_FAILURES)

@@ -102,3 +102,17 @@ def test_distsync_passes_what_the_standard_library_passes(case: Case, face: Modu
 @pytest.mark.parametrize("case", SHARED_CASES)
 def test_shared_lock_passes_what_an_rlock_passes(case: Case, face: ModuleType) -> None:
     run(case, face, EXPECTED_FAILURES)
+
+
+def condition_like(module: ModuleType, name: str) -> type[unittest.TestCase]:
+    """CPython's tests of a Condition, unchanged, on an object that is like one."""
+    return type("ConditionTests", (lock_tests.ConditionTests,), {"condtype": staticmethod(getattr(module, name))})
+
+
+ELECTION_CASES = list(cases({"ConditionTests": lambda module: condition_like(module, "Election")}, distsync.threading))
+
+
+@pytest.mark.slow_on("zookeeper")
+@pytest.mark.parametrize("case", ELECTION_CASES)
+def test_election_passes_the_tests_of_a_condition(case: Case, face: ModuleType) -> None:
+    run(case, face, {"ConditionTests.test_acquire": "gives the condition a lock; an election's is leadership"})

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import pickle
+import threading
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 from helpers.leak_census import Observer
-from helpers.remote_functions.membership import lead
+from helpers.remote_functions.membership import lead, lead_and_resign
 from helpers.request_counts import Cost, counted
 from helpers.timing import PATIENCE, UNIT, eventually
 from helpers.worker_processes import Peer, Running, waiting_calls
@@ -31,12 +32,12 @@ def test_leader_is_visible_to_other_clients_and_processes(client: Client, other:
     assert seen.leader is None
     with election:
         assert (election.is_leader, seen.is_leader) == (True, False)
-        assert seen.wait_for(lambda: seen.leader is not None, PATIENCE)
+        assert seen.wait_for_leader(PATIENCE).data == {"port": 80}
         leader = peer.do(election.find_leader)
         assert leader.data == {"port": 80} == seen.leader.data
         assert leader.fencing_token == election.fencing_token == seen.leader.fencing_token
         assert leader.owner.pid is not None
-    assert seen.wait_for(lambda: seen.leader is None, PATIENCE)
+    eventually(lambda: seen.leader is None)
     eventually(lambda: peer.do(election.find_leader) is None)  # its cache is updated by its own watch
 
 
@@ -57,52 +58,165 @@ def test_other_clients_can_read_the_leader_from_its_znode(client: Client, observ
 def test_fencing_token_grows_from_term_to_term_within_a_process(client: Client) -> None:
     election = Election(name="e")
     first = lead(election)
-    second = Running(lead, Election(name="e"))
+    second = Running(lead_and_resign, Election(name="e"))
     eventually(lambda: waiting_calls(client))
     election.release()
     assert second.result() > first
-    election.release()
 
 
 def test_release_wakes_only_the_next_candidate(client: Client, make_client: MakeClient) -> None:
-    others = [make_client() for _ in range(3)]
+    others, enough = [make_client() for _ in range(3)], threading.Event()
     election = Election(name="e")
     election.acquire()
     running = []
     for one in others:
-        running.append(Running(lead, Election(name="e", client=one)))
+        running.append(Running(lead_until, Election(name="e", client=one), enough))
         eventually(lambda one=one: waiting_calls(one))
     before = [one.statistics().events for one in others]
     election.release()
-    running[0].result()
+    eventually(lambda: Election(name="e", client=others[0]).is_leader)
     assert [one.statistics().events - then for one, then in zip(others, before, strict=True)] == [1, 0, 0]
-    for one, thread in zip(others, running, strict=True):
+    enough.set()
+    for thread in running:
         thread.result()
-        Election(name="e", client=one).release()
+
+
+def lead_until(election: Election, enough: threading.Event) -> None:
+    with election:
+        enough.wait(PATIENCE)
 
 
 def test_candidates_are_listed_in_fifo_order(client: Client, other: Client) -> None:
     election = Election("a", name="e")
     with election:
-        second = Running(lead, Election("b", name="e", client=other))
+        second = Running(lead_and_resign, Election("b", name="e", client=other))
         eventually(lambda: len(election.candidates()) == 2)
         assert [each.data for each in election.candidates()] == ["a", "b"]
         assert election.candidates()[0].fencing_token == election.fencing_token
     second.result()
-    Election(name="e", client=other).release()
 
 
-def test_wait_returns_after_a_change_of_the_leader_or_times_out(client: Client, other: Client) -> None:
+def test_wait_for_leader_returns_the_leader_or_none_on_timeout(client: Client, other: Client) -> None:
     seen = Election(name="e", client=other)
-    assert not seen.wait(UNIT)
-    waiting = Running(seen.wait, PATIENCE)
+    assert seen.wait_for_leader(UNIT) is None
+    waiting = Running(seen.wait_for_leader, PATIENCE)
     eventually(lambda: waiting_calls(other))
-    with Election(name="e"):
-        assert waiting.result()
-        again = Running(seen.wait)
-        eventually(lambda: waiting_calls(other))
-    assert again.result()
-    assert seen.wait_for(lambda: False, UNIT) is False
+    with Election("mine", name="e"):
+        assert waiting.result().data == "mine"
+        assert seen.wait_for_leader(0).data == "mine"
+
+
+def test_on_change_gets_each_leader_and_each_announcement(client: Client, other: Client) -> None:
+    changes: list[Any] = []
+    seen = Election(name="e", client=other, on_change=lambda *leaders: changes.append(leaders))
+    assert seen.leader is None
+    election = Election("mine", name="e")
+    with election:
+        eventually(lambda: len(changes) == 1)
+        election.announce({"done": [1, 2]})
+        eventually(lambda: len(changes) == 2)
+        assert seen.leader.announcement == {"done": [1, 2]}
+    eventually(lambda: len(changes) == 3)
+    shown = [[each and (each.data, each.announcement) for each in change] for change in changes]
+    done = ("mine", {"done": [1, 2]})
+    assert shown == [[None, ("mine", None)], [("mine", None), done], [done, None]]
+    seen.on_change = None
+    with election:
+        assert election.leader.announcement is None
+    assert len(changes) == 3
+
+
+def test_only_the_leader_announces(client: Client, other: Client, observer: Observer) -> None:
+    election = Election(name="e")
+    with pytest.raises(NotHeldError):
+        election.announce(1)
+    election.acquire()
+    with pytest.raises(PayloadPickleError, match="an announcement"):
+        election.announce({1})
+    with pytest.raises(NotHeldError):
+        Election(name="e", client=other).announce(1)
+    observer.kazoo.delete(f"{election.path}/LEADER")
+    election.announce(2)
+    with counted(client) as cost:
+        election.announce(3)
+    assert cost == Cost(1, 1)
+    assert election.find_leader(sync=True).announcement == 3
+    observer.kazoo.delete(election.candidates()[0].owner.path)
+    with pytest.raises(LockLostError):
+        election.announce(4)
+    with pytest.raises(LockLostError):
+        election.release()
+
+
+def test_announcement_is_in_a_leader_znode_that_was_recreated(
+    client: Client, observer: Observer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(protocol, "GUARD_AFTER_S", 0.01)
+    election = Election("mine", name="e")
+    with election:
+        election.announce("done")
+        observer.kazoo.delete(f"{election.path}/LEADER")
+        eventually(lambda: observer.kazoo.exists(f"{election.path}/LEADER"))
+        assert election.find_leader(sync=True).announcement == "done"
+
+
+def test_leader_waits_until_a_later_leader_notifies_it(client: Client, other: Client) -> None:
+    first, second = Election("first", name="e"), Election("second", name="e", client=other)
+
+    def lead_and_wait() -> tuple[int, bool, int]:
+        with first, first:
+            before = first.fencing_token
+            return before, first.wait(PATIENCE), first.fencing_token
+
+    waiting = Running(lead_and_wait)
+    assert second.wait_for_leader(PATIENCE).data == "first"
+    with second:
+        assert second.leader.data == "second"
+        assert not first.is_leader
+        second.notify()
+        middle = second.fencing_token
+    before, notified, after = waiting.result()
+    assert notified
+    assert before < middle < after
+    assert not first.is_leader
+    assert first.leader is None
+
+
+def test_waits_and_notifications_need_leadership(client: Client, other: Client) -> None:
+    election, onlooker = Election(name="e"), Election(name="e", client=other)
+    with election:
+        assert not election.wait(0)
+        assert election.is_leader
+        assert election.wait_for(lambda: 7) == 7
+        for refused in (onlooker.wait, onlooker.notify, onlooker.notify_all, lambda: onlooker.wait_for(lambda: 0)):
+            with pytest.raises(RuntimeError):
+                refused()
+        with pytest.raises(NotHeldError):
+            Running(election.release).result()
+
+
+def test_leader_may_acquire_again(client: Client) -> None:
+    election = Election(name="e")
+    with election:
+        token = election.fencing_token
+        with counted(client) as nested, election:
+            assert election.fencing_token == token
+        assert nested == Cost()
+        assert election.is_leader
+    assert not election.is_leader
+
+
+def test_next_candidate_sends_one_request_after_the_end_of_a_term(client: Client, other: Client) -> None:
+    """A candidate that saw only one ahead need not look for others after the event."""
+    election = Election(name="e")
+    election.acquire()
+    following = Election("next", name="e", client=other)
+    second = Running(lead_and_resign, following)
+    eventually(lambda: waiting_calls(other))
+    with counted(other) as handover:
+        election.release()
+        second.result()
+    assert handover == Cost(2, 2, events=1), "1 to lead and 1 to resign"
 
 
 def test_next_candidate_leads_after_the_leaders_process_was_killed(
@@ -168,7 +282,7 @@ def test_other_client_can_depose_the_leader(client: Client, other: Client, monke
     eventually(lambda: not election.is_leader)
     with pytest.raises(LockLostError):
         election.release()
-    assert onlooker.wait_for(lambda: onlooker.leader is None, PATIENCE)
+    eventually(lambda: onlooker.leader is None)
 
 
 def test_run_calls_the_function_once_as_leader_and_resigns(client: Client) -> None:

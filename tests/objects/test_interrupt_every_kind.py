@@ -133,7 +133,9 @@ def guarded(made: Lock) -> list[Step]:
 
 
 def led(made: Election) -> list[Step]:
-    return [*calls_and_block(made), Step(made, lambda: made.run(int), 0)]
+    enter, leave = block(made)
+    announce = Step(made, lambda: made.announce("done"), 0)
+    return [*nested_and_block(made), Step(made, lambda: made.run(int), 0), enter, announce, leave]
 
 
 def decorated(made: Lock) -> list[Step]:
@@ -201,6 +203,7 @@ KINDS: dict[str, tuple[Make, Callable[[Any], list[Step]], Make | None]] = {
     "multiprocessing.BoundedSemaphore": (named(mp.BoundedSemaphore), calls_and_block, None),
     "acquire_all": (named(Lock), together, writer),
     "Election": (named(Election), led, None),
+    "Election.wait": (named(Election), waiting, None),
     "Condition": (named(Condition), calls_and_block, None),
     "Condition.wait": (named(Condition), waiting, None),
     "Condition.wait with a Lock": (with_lock, waiting, None),

@@ -360,10 +360,10 @@ TIMED_CALLS: dict[str, tuple[Callable[[Client], Any], Callable[[Any], Any], str]
         lambda both: both[0].wait_for(both[1].qsize, 1.0),
         "False",
     ),
-    "Election.wait_for": (
+    "Election.wait_for_leader": (
         lambda client: Election(name="v", client=client),
-        lambda it: it.wait_for(lambda: it.leader, 1.0),
-        "False",
+        lambda it: it.wait_for_leader(1.0),
+        "None",
     ),
 }
 

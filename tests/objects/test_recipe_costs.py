@@ -321,7 +321,7 @@ def test_costs_of_reads_of_the_leader(client: Client, other: Client) -> None:
     with election:
         pass
     assert seen.leader is None
-    waiting = Running(spent, other, seen.wait)
+    waiting = Running(spent, other, seen.wait_for_leader)
     eventually(lambda: waiting_calls(other))
     election.acquire()
     assert waiting.result() == (1, 1)

@@ -39,7 +39,7 @@ PARTS: dict[str, frozenset[str] | None] = {
     "double_barrier": frozenset(("ready",)),
     "latch": frozenset(("closed",)),
     "config": frozenset(),
-    "election": frozenset(("LEADER",)),
+    "election": frozenset(("LEADER", "condition")),
     "partitioner": frozenset(("members", "claims")),
     "transaction": frozenset(("sites",)),
     "joinable_queue": _CLAIMS,

@@ -11,6 +11,8 @@ from __future__ import annotations
 import weakref
 from typing import Any
 
+from kazoo.protocol.states import EventType
+
 from distsync._protocols.steps import Children, Request, Watch
 
 Key = tuple[str, str]
@@ -29,7 +31,7 @@ class WatchCallback:
         self.key = key
 
     def __call__(self, event: Any) -> None:
-        self.table.fire(self.key)
+        self.table.fire(self.key, event.type == EventType.DELETED)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, WatchCallback) and self.table is other.table and self.key == other.key
@@ -68,15 +70,16 @@ class WatchTable:
                 self._signals.pop(key, None)  # another thread may just have fired it
         self._sweep_at = len(self._signals) + SWEEP_EVERY
 
-    def fire(self, key: Key) -> None:
+    def fire(self, key: Key, is_deleted: bool = False) -> None:
         """Count an event, and fire the signals that wait for it."""
         self.events += 1
-        self._fire(key)
+        self._fire(key, is_deleted)
 
-    def _fire(self, key: Key) -> None:
+    def _fire(self, key: Key, is_deleted: bool = False) -> None:
         for one in self._signals.pop(key, ()):
             watch = one()
             if watch is not None:
+                watch.is_deleted = is_deleted
                 watch.fire()
 
     def fire_all(self) -> None:

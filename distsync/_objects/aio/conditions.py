@@ -78,7 +78,7 @@ class Condition(AsyncObject):
         if self._lock_made is None:
             twin = self._sync
             if twin._explicit_lock is None:
-                twin._core  # noqa: B018  registers the condition's znode, which contains the lock's
+                twin._condition  # noqa: B018  registers the condition's znode, which contains the lock's
                 self._lock_made = Lock(client=twin._explicit_client, path=f"{twin.path}/lock")
                 self._lock_made._sync._bind(twin._module)
             else:
@@ -159,7 +159,7 @@ class Condition(AsyncObject):
             Source: ``asyncio.Condition``.
         """
         self._check_owned("wait")
-        core, lock = self._sync._core, self._lock
+        core, lock = self._sync._condition, self._lock
         resume = partial(lock._resume, lock._held())
         entries: list[QueueEntry] = []
         try:
@@ -221,7 +221,7 @@ class Condition(AsyncObject):
             Waiters are notified in FIFO order.
         """
         self._check_owned("notify")
-        self._run_in_background(self._sync._core.notify(n))
+        self._run_in_background(self._sync._condition.notify(n))
 
     def notify_all(self) -> None:
         """Wake all waiters soon, in the background.
@@ -233,7 +233,7 @@ class Condition(AsyncObject):
             Costs 3 requests for each 1,000 waiters. The event loop does not wait for it.
         """
         self._check_owned("notify")
-        self._run_in_background(self._sync._core.notify(None))
+        self._run_in_background(self._sync._condition.notify(None))
 
     def __repr__(self) -> str:
         used = self._lock._sync._may_have_state

@@ -236,10 +236,14 @@ class LockCore:
         except BaseException:
             await Background(partial(delete_until_session_ends, entry.path, entry.session_id))
             raise
+        self._begin_holding(grant, owner)
+        return True
+
+    def _begin_holding(self, grant: Grant, owner: object) -> None:
+        """Let ``owner`` hold what our contender was granted."""
         self.local_handovers = 0
         grant.loss.subscribe(self._wake_all_local_waiters)
         self._set_holder(grant, owner)
-        return True
 
     # ---- the cache; cache_revocation.py detects other clients that want a cached lock
 

@@ -6,6 +6,10 @@ Jacob Levy and Benjamin Reed (the order of wakeups, and LEADER).
 The queue is the Lock's, with two differences: each term has a contender, and so a token, of its own
 (it is neither handed over within a process nor cached), and LEADER is created and deleted with it.
 
+A candidate that was right behind the leader, and whose session is freshly proven, leads as soon as it
+learns that the leader's candidate was deleted, and publishes LEADER meanwhile. Any other candidate
+publishes LEADER before it leads.
+
 LEADER is written and deleted only in transactions that check that the writer's own contender
 exists. A contender that is the first has, as leader, no contender before it: whatever LEADER
 contains then belongs to a former leader and is replaced. A deposed leader does not simply delete
@@ -14,22 +18,30 @@ first.
 
 Candidates of other clients lead in their turn; LEADER does not name them.
 
+A leader that waits for a notification steps down and leads again afterwards, as a Condition's holder
+releases its lock and re-acquires it (condition.py).
+
 Znodes:
   ``<path>/_c_<guid>-lock-<sequence>``  ephemeral candidate: JSON about it, with its data
-  ``<path>/LEADER``                     ephemeral: the leader's JSON, its candidate's name and token
+  ``<path>/LEADER``                     ephemeral: the leader's JSON, its candidate's name and token,
+                                        and what it has announced
+  ``<path>/condition``                  the waiters of the election's condition
 """
 
 from __future__ import annotations
 
 import json
-from functools import partial
-from typing import NamedTuple
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 from distsync._protocols import wait_queue
-from distsync._protocols.locks.lock import Grant, LockCore
+from distsync._protocols.locks.lock import Grant, LockCore, hold
+from distsync._protocols.receipts import Receipts
 from distsync._protocols.retries import DECODE_ERRORS, delete_until_session_ends, read, read_all
+from distsync._protocols.state.condition import ConditionCore
 from distsync._protocols.state.watch_cache import WatchCache
 from distsync._protocols.steps import (
+    ZNODE_DELETED,
     Background,
     Check,
     Connected,
@@ -39,6 +51,8 @@ from distsync._protocols.steps import (
     GetData,
     Multi,
     Node,
+    SessionAlive,
+    SetData,
     Signal,
     StopHolding,
     Sync,
@@ -47,7 +61,16 @@ from distsync._protocols.steps import (
     Watch,
 )
 from distsync._signal_handlers import is_interrupt, raise_if_from_handler
-from distsync.errors import DeadlineError, DisconnectedError, NodeExistsError, NoNodeError, SessionLostError
+from distsync.errors import (
+    DeadlineError,
+    DisconnectedError,
+    DistsyncError,
+    LockLostError,
+    NodeExistsError,
+    NoNodeError,
+    NotHeldError,
+    SessionLostError,
+)
 
 LEADER = "LEADER"
 
@@ -61,6 +84,21 @@ class Leading(NamedTuple):
     data: bytes
     candidate: str
     token: int
+
+
+@dataclass(eq=False)
+class Term:
+    """A term of this process as the leader.
+
+    Attributes:
+        data: What LEADER contains.
+        published: Fires when LEADER was published for the first time, or cannot be.
+        ended: Fires when the leader steps down.
+    """
+
+    data: bytes
+    published: Signal = field(default_factory=Signal)
+    ended: Signal = field(default_factory=Signal)
 
 
 def format_leader(data: bytes, entry: wait_queue.QueueEntry) -> bytes:
@@ -89,49 +127,65 @@ async def who_leads(path: str, watch: Watch) -> Leading | None:
 
 
 class ElectionCore(LockCore):
-    """In-process state of an election, shared by all its threads."""
+    """In-process state of an election, shared by all its threads.
 
-    def __init__(self, path: str, name_suffix: str = wait_queue.LOCK) -> None:
+    Attributes:
+        leader: The leader according to LEADER, kept current by a watch.
+        terms: The terms in which a thread of this process leads.
+        condition: The election's condition, whose lock is leadership.
+    """
+
+    def __init__(self, path: str, receipts: Receipts, name_suffix: str = wait_queue.LOCK) -> None:
         super().__init__(path, name_suffix)
         self.leader_path = f"{path}/{LEADER}"
-        self.leader: WatchCache[Leading | None] = WatchCache(self.leader_path, partial(who_leads, self.leader_path))
-        self.terms: dict[Grant, Signal] = {}
-        """The signal that ends watching LEADER, for each term."""
+        self.leader: WatchCache[Leading | None] = WatchCache(self.leader_path, self._read_leader)
+        self.terms: dict[Grant, Term] = {}
+        self.condition = ConditionCore(f"{path}/condition", receipts)
 
     @property
     def idle(self) -> bool:
         return super().idle and self.leader.idle
+
+    async def _read_leader(self, watch: Watch) -> Leading | None:
+        """Return the leader. If a thread of this process leads, LEADER has named it before."""
+        for term in tuple(self.terms.values()):
+            if await Wait(term.published) is WakeReason.DEADLINE:
+                raise DeadlineError(f"reading {self.leader_path}")
+        return await who_leads(self.leader_path, watch)
 
     def _hand_to_local_waiter(self) -> bool:
         """Return False: each term has its own contender."""
         return False
 
     async def _contend(self, owner: object, contender_data: bytes, linger: float = 0.0) -> bool:
-        """Volunteer (steps 1 to 3), then publish LEADER."""
-        while await super()._contend(owner, contender_data):
-            grant = self.grant
-            if grant is None:
-                continue
-            leader_data = format_leader(contender_data, grant.entry)
+        """Volunteer (steps 1 to 3), and publish LEADER at our turn, which proves that the session is alive."""
+        suffix = self.name_suffix
+        while entry := await wait_queue.acquire(self.path, suffix, contender_data, proves_session=True):
+            term = Term(format_leader(contender_data, entry))
             try:
-                published = await self._publish(grant.entry, leader_data)
+                leads_before = entry.is_successor and await SessionAlive(entry.session_id, fresh=True)
+                grant = await hold(entry) if leads_before or await self._publish(entry, term) else None
             except BaseException:
-                await self._release_in_background(grant)
+                await Background(self._step_down(entry))
                 raise
-            if published:
-                term_ended = self.terms[grant] = Signal()
-                await Background(self._maintain_leader_znode(grant, leader_data, term_ended))
-                return True
-            await self._release_in_background(grant)
+            if grant is None:
+                await Background(self._step_down(entry))
+                continue
+            if not leads_before:
+                term.published.fire()
+            self.terms[grant] = term
+            self._begin_holding(grant, owner)
+            await Background(self._maintain_leader_znode(grant, term))
+            return True
         return False
 
-    async def _publish(self, entry: wait_queue.QueueEntry, leader_data: bytes) -> bool:
+    async def _publish(self, entry: wait_queue.QueueEntry, term: Term) -> bool:
         """Create LEADER, replacing that of an earlier leader in the same transaction. Return False if
         our candidate is gone.
         """
         replaces = False
-        create = Create(self.leader_path, leader_data, ephemeral=True)
         while (await Connected()).session_id == entry.session_id:
+            create = Create(self.leader_path, term.data, ephemeral=True)
             try:
                 await Multi((Check(entry.path), *([Delete(self.leader_path)] if replaces else []), create))
                 self.leader.forget()
@@ -148,41 +202,99 @@ class ElectionCore(LockCore):
                 return False
         return False
 
-    async def _maintain_leader_znode(self, grant: Grant, leader_data: bytes, term_ended: Signal) -> None:
-        """Create LEADER again if it is deleted during our term; delete it if we are deposed."""
-        if await Wait(term_ended, grant.loss, limit=GUARD_AFTER_S) is WakeReason.LIMIT:
-            while not (term_ended.fired or grant.loss.fired):
+    async def _maintain_leader_znode(self, grant: Grant, term: Term) -> None:
+        """Publish LEADER, and again if it is deleted during our term; delete it if we are deposed."""
+        ended = term.ended
+        if not term.published.fired:
+            await self._publish_while_leading(grant, term)
+        if await Wait(ended, grant.loss, limit=GUARD_AFTER_S) is WakeReason.LIMIT:
+            while not (ended.fired or grant.loss.fired):
                 watch = Watch()
                 if await read(Exists(self.leader_path, watch)) is not None:
-                    await Wait(term_ended, grant.loss, watch)
-                elif not term_ended.fired:
-                    published = await self._publish(grant.entry, leader_data)
-                    if term_ended.fired:
+                    await Wait(ended, grant.loss, watch)
+                elif not ended.fired:
+                    published = await self._publish(grant.entry, term)
+                    if ended.fired:
                         await self._delete_leader_znode(grant.entry)
                     if not published:
                         break
-        if not term_ended.fired:
-            await Wait(term_ended, grant.loss)
+        if not ended.fired:
+            await Wait(ended, grant.loss)
             self.terms.pop(grant, None)
-            if not term_ended.fired:
+            if not ended.fired:
                 await self._step_down(grant.entry)
+
+    async def _publish_while_leading(self, grant: Grant, term: Term) -> None:
+        """Publish LEADER for the first time, in a term that has begun. The term is lost if that fails."""
+        reason = ZNODE_DELETED
+        try:
+            if await self._publish(grant.entry, term):
+                return
+        except DistsyncError as error:
+            raise_if_from_handler(error)
+            reason = f"LEADER cannot be written: {error}"
+        finally:
+            term.published.fire()
+        grant.lose(reason)
+        await StopHolding(grant.loss)
+
+    async def announce(self, announcement: Any) -> None:
+        """Write ``announcement`` into LEADER, which other processes read.
+
+        Raises:
+            NotHeldError: No thread of this process leads.
+            LockLostError: The leadership was lost.
+        """
+        grant = self.held_grant
+        term = None if grant is None else self.terms.get(grant)
+        if grant is None or term is None:
+            raise NotHeldError(f"cannot announce anything in {self.path}: this process does not lead")
+        await Wait(term.published)
+        term.data = json.dumps({**json.loads(term.data), "announcement": announcement}).encode()
+        entry = grant.entry
+        while (await Connected()).session_id == entry.session_id:
+            try:
+                await Multi((Check(entry.path), SetData(self.leader_path, term.data)))
+                self.leader.forget()
+                return
+            except NoNodeError as error:
+                if getattr(error, "index", 0) == 0:
+                    break
+                try:
+                    published = await self._publish(entry, term)
+                finally:
+                    if term.ended.fired or grant.loss.fired:
+                        await Background(self._delete_leader_znode(entry))
+                if published:
+                    return
+                break
+            except DisconnectedError:
+                continue
+            except SessionLostError:
+                break
+        raise LockLostError(self.path, grant.loss.reason or "candidate deleted")
 
     async def _delete_node(self, grant: Grant) -> bool:
         """End the term: delete LEADER and our candidate. Return False if our candidate was gone."""
+        term = self.terms.pop(grant, None)
         try:
-            term_ended = self.terms.pop(grant, None)
-            if term_ended is not None:
-                term_ended.fire()
+            if term is not None:
+                term.ended.fire()
             await StopHolding(grant.loss)
-            return await self._step_down(grant.entry)
+            return await self._step_down(grant.entry, term)
         except BaseException as error:
-            await Background(self._step_down(grant.entry))
+            await Background(self._step_down(grant.entry, term))
             if isinstance(error, DeadlineError) and not is_interrupt(error):
                 return True
             raise
 
-    async def _step_down(self, entry: wait_queue.QueueEntry) -> bool:
-        """Delete LEADER and then our candidate, as the mail requires; here in one transaction."""
+    async def _step_down(self, entry: wait_queue.QueueEntry, term: Term | None = None) -> bool:
+        """Delete LEADER and then our candidate, as the mail requires; here in one transaction.
+
+        With ``term``, wait first until its LEADER was published, which it may be in another thread.
+        """
+        if term is not None and await Wait(term.published) is WakeReason.DEADLINE:
+            raise DeadlineError(f"publishing {self.leader_path}")
         in_doubt, named = False, True
         while (await Connected()).session_id == entry.session_id:
             try:

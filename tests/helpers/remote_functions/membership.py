@@ -11,6 +11,12 @@ def lead(election: Any) -> int:
     return int(election.fencing_token)
 
 
+def lead_and_resign(election: Any) -> int:
+    """It led, and has resigned; the token that it had."""
+    with election:
+        return int(election.fencing_token)
+
+
 def join(group: Any, data: Any) -> str:
     """It is a member now; its id."""
     return str(group.join(data).id)

@@ -19,7 +19,7 @@ from simulation.engine.network import BROKEN, Connection
 from distsync._protocols import steps
 from distsync._server import effects
 from distsync._wire import records
-from distsync._wire.codes import PING_XID
+from distsync._wire.codes import PING_XID, EventType
 from distsync.errors import ClientClosedError, DisconnectedError, SessionLostError
 
 if TYPE_CHECKING:
@@ -207,6 +207,7 @@ class SimSession:
         self.world.faults.at_event(self.process)
         for kind in step_codec.FIRES.get(event.type, ()):
             for watch in self.watches.pop((kind, event.path), ()):
+                watch.is_deleted = event.type == EventType.NODE_DELETED
                 self.process.dispatch(watch.fire)
 
     # --- losing

@@ -13,7 +13,7 @@ from simulation.scenarios.barrier_cancellation import BARRIER_CANCELLATION
 from simulation.scenarios.cached_locks import CACHED_FAIR, CACHED_IDLE, CACHED_LOCK, CACHED_RLOCK
 from simulation.scenarios.cached_readers import CACHED_READERS, CACHED_READERS_IDLE
 from simulation.scenarios.common import Scenario
-from simulation.scenarios.condition import CONDITION
+from simulation.scenarios.condition import CONDITION, ELECTION_CONDITION
 from simulation.scenarios.config import CONFIG
 from simulation.scenarios.counter import COUNTER, VALUE
 from simulation.scenarios.cross_process_handoff import CROSS_PROCESS_HANDOFF
@@ -65,6 +65,7 @@ ALL = (
     KAZOO_SEMAPHORE,
     CURATOR_SEMAPHORE,
     ELECTION,
+    ELECTION_CONDITION,
     LOCK,
     RLOCK,
     CACHED_LOCK,

@@ -1,8 +1,10 @@
-"""Condition: a consumer that waits gets what a notifier produced, whichever process is killed in
-between.
+"""Condition, and Election as one: a consumer that waits gets what a notifier produced, whichever
+process is killed in between.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 from simulation.engine.call_frames import Run
 from simulation.engine.invariants import Exclusion, NothingLeft
@@ -22,11 +24,26 @@ from simulation.scenarios.common import (
 from distsync._protocols.locks.lock import LockCore
 from distsync._protocols.retries import delete_until_session_ends
 from distsync._protocols.state.condition import ConditionCore
+from distsync._protocols.state.election import ElectionCore
 from distsync._protocols.steps import Background
 from distsync._protocols.wait_queue import QueueEntry
 from distsync.errors import LockLostError, NotHeldError, OutcomeUnknownError
 
 PATH = f"{ROOT}/condition/c"
+ELECTION_PATH = f"{ROOT}/election/c"
+
+#: Returns the lock and the condition of a process.
+Cores = Callable[[SimProcess], tuple[LockCore, ConditionCore]]
+
+
+def condition_cores(process: SimProcess) -> tuple[LockCore, ConditionCore]:
+    lock = process.local(f"{PATH}/lock", lambda: LockCore(f"{PATH}/lock"))
+    return lock, process.local(PATH, lambda: ConditionCore(PATH, receipts(process)))
+
+
+def election_cores(process: SimProcess) -> tuple[LockCore, ConditionCore]:
+    core = process.local(ELECTION_PATH, lambda: ElectionCore(ELECTION_PATH, receipts(process)))
+    return core, core.condition
 
 
 class Inventory:
@@ -47,15 +64,14 @@ class Inventory:
 class Thread:
     """A thread that uses the lock and the condition."""
 
-    def __init__(self, process: SimProcess, stock: Inventory) -> None:
+    def __init__(self, process: SimProcess, stock: Inventory, cores: Cores) -> None:
         self.process = process
         self.world = process.world
         self.stock = stock
-        self.lock = process.local(f"{PATH}/lock", lambda: LockCore(f"{PATH}/lock"))
-        self.core = process.local(PATH, lambda: ConditionCore(PATH, receipts(process)))
+        self.lock, self.core = cores(process)
 
     async def acquire(self) -> None:
-        await Run(self.lock.acquire(self, b""))
+        await Run(self.lock.acquire(self, b"{}"))
         grant = self.lock.grant
         if grant is not None:
             entry = grant.entry
@@ -142,20 +158,26 @@ def check_sleepers(world: Simulation, stock: Inventory) -> None:
         world.fail(f"{', '.join(waiting)} wait while there are {stock.goods} goods")
 
 
-def run(world: Simulation) -> None:
+def run(world: Simulation, cores: Cores, path: str, folders: tuple[str, ...]) -> None:
     stock = Inventory(world)
     world.checks += [Exclusion("lock")]
     for process in processes(world, 2, 3):
         for number in range(world.rng.randint(1, 2)):
-            spawn(process, Thread(process, stock).consumer(), name=f"consumer{number}", daemon=True)
+            spawn(process, Thread(process, stock, cores).consumer(), name=f"consumer{number}", daemon=True)
         if world.rng.random() < 0.7:
-            spawn(process, Thread(process, stock).producer(), name="producer")
+            spawn(process, Thread(process, stock, cores).producer(), name="producer")
     world.run()
     check_sleepers(world, stock)
     if not sleepers(world):
-        world.checks.append(NothingLeft(f"{PATH}/", lambda path: path in (f"{PATH}/lock", f"{PATH}/waiters")))
+        world.checks.append(NothingLeft(f"{path}/", lambda left: left in folders))
         world.run()
     world.close()
 
 
-CONDITION = Scenario("condition", run)
+CONDITION = Scenario("condition", lambda world: run(world, condition_cores, PATH, (f"{PATH}/lock", f"{PATH}/waiters")))
+ELECTION_CONDITION = Scenario(
+    "election-condition",
+    lambda world: run(
+        world, election_cores, ELECTION_PATH, (f"{ELECTION_PATH}/condition", f"{ELECTION_PATH}/condition/waiters")
+    ),
+)

@@ -20,6 +20,7 @@ from simulation.scenarios.common import (
     finish,
     maybe_timeout,
     processes,
+    receipts,
     separate_rng,
     spawn,
     work,
@@ -28,7 +29,7 @@ from simulation.scenarios.common import (
 from distsync._protocols.state.election import LEADER, ElectionCore
 from distsync._protocols.steps import Wait
 from distsync._protocols.wait_queue import in_order
-from distsync.errors import LockLostError
+from distsync.errors import LockLostError, NotHeldError
 
 PATH = f"{ROOT}/election/e"
 
@@ -59,8 +60,16 @@ def named(world: Simulation) -> Any:
     return json.loads(node.data or b"{}")["token"] if node else None
 
 
+def names_another(world: Simulation, mine: str) -> bool:
+    """Return whether LEADER names another candidate, and one that still is in the queue."""
+    tree = world.server.engine.tree
+    node, folder = tree.node(f"{PATH}/{LEADER}"), tree.node(PATH)
+    candidate = json.loads(node.data or b"{}")["candidate"] if node else mine
+    return candidate != mine and folder is not None and candidate in folder.children
+
+
 def core_of(process: SimProcess) -> ElectionCore:
-    return process.local(PATH, lambda: ElectionCore(PATH))
+    return process.local(PATH, lambda: ElectionCore(PATH, receipts(process)))
 
 
 async def candidate(world: Simulation, process: SimProcess) -> None:
@@ -73,16 +82,35 @@ async def candidate(world: Simulation, process: SimProcess) -> None:
             await lead(world, core, owner, until)
 
 
+async def announce(world: Simulation, core: ElectionCore, announcement: int) -> None:
+    """Announce something. Unless that fails, or we were deposed, LEADER then contains it."""
+    grant = core.grant
+    try:
+        await core.announce(announcement)
+    except (LockLostError, NotHeldError) as error:
+        world.record("lost")
+        if not world.faults.injected:
+            world.fail(f"a loss without a fault: {error}")
+        return
+    node = world.server.engine.tree.node(f"{PATH}/{LEADER}")
+    if core.grant is not grant or grant is None or grant.loss.fired or world.faults.injected:
+        return
+    if node is None or json.loads(node.data or b"{}").get("announcement") != announcement:
+        world.fail(f"{announcement} was announced, but LEADER contains {node and node.data!r}")
+
+
 async def lead(world: Simulation, core: ElectionCore, owner: object, until: float | None) -> None:
     grant = core.grant
     if grant is not None:
         entry = grant.entry
         world.record("granted", what="lead", session_id=entry.session_id, token=entry.token, loss=grant.loss)
         lives = entry.session_id in world.server.engine.sessions and entry.session_id not in world.tampered
-        if lives and not grant.loss.fired and named(world) not in (None, entry.token):
+        if lives and not grant.loss.fired and names_another(world, entry.name):
             world.fail(f"{entry.token} leads, but LEADER names {named(world)}")
     try:
         await Run(work(world))
+        if separate_rng(world, f"announces {core.acquire_count}").random() < 0.5:
+            await Run(announce(world, core, core.acquire_count))
         if not world.history.events("long") and world.rng.random() < 0.3:
             world.record("long")
             await Run(_long())
