@@ -20,6 +20,7 @@ if TYPE_CHECKING:  # for type checkers; see __getattr__
     Barrier = _default.Barrier
     BoundedSemaphore = _default.BoundedSemaphore
     Condition = _default.Condition
+    Election = _default.Election
     Event = _default.Event
     JoinableQueue = _default.JoinableQueue
     Lock = _default.Lock
@@ -63,6 +64,7 @@ _OF_CONTEXT = (
     "Barrier",
     "BoundedSemaphore",
     "Condition",
+    "Election",
     "Event",
     "JoinableQueue",
     "Lock",

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from distsync._objects import shared_lock
+from distsync._objects import election, shared_lock
 from distsync._signal_handlers import complete, interruptible_at_entry
 from distsync.errors import NotHeldError, NotOwnerError
-from distsync.multiprocessing.synchronize import RLock, seconds_of
+from distsync.multiprocessing.synchronize import Condition, RLock, seconds_of
 
 
 class SharedWriter(shared_lock.SharedWriter, RLock):
@@ -171,3 +171,106 @@ class SharedLock(shared_lock.SharedLock, SharedWriter):
     __module__ = "distsync.multiprocessing.synchronize"
     _writer_type: ClassVar[type[shared_lock.SharedWriter]] = SharedWriter
     _reader_type: ClassVar[type[shared_lock.SharedReader]] = SharedReader
+
+
+class Election(election.Election, Condition, RLock):
+    """A leader election, with the signatures and errors of ``multiprocessing.Condition``.
+
+    In all other respects it is a ``distsync.recipes.Election``. Objects of both classes that have the
+    same name are the same election.
+
+    Args:
+        data: Any JSON value that other processes can read of this candidate, such as an address.
+        name: Name of the election, shared by all processes that use it. Without a name, an election
+            assigned at module or class level is named after its variable; any other election gets a
+            unique name.
+        client: The client to use; None uses the default client.
+        path: Path of the election's znode, instead of a name.
+        acl: kazoo ACLs for the znodes that this object creates; None uses the client's.
+        on_elected: Called with the fencing token when this process becomes the leader, in a thread
+            of distsync's own; None calls nothing.
+        on_deposed: Called with a LockLostError, in the same thread, when the leadership is lost;
+            None calls nothing.
+        on_change: Called with the leader before and after each change, two Candidates or None, in a
+            thread of distsync's own; None calls nothing.
+        layout: Naming scheme of the znodes: ``"curator"``, ``"latch"`` or ``"kazoo"``, as in
+            ``distsync.recipes.Election``.
+
+    Raises:
+        TypeError: Both a name and a path are given.
+        ConfigurationError: ``acl`` or ``layout`` is not valid.
+        PayloadPickleError: ``data`` is not JSON.
+        PayloadTooLargeError: ``data`` is too large.
+
+    Note:
+        ``wait()``, ``notify()`` and ``release()`` raise NotOwnerError, a subclass of AssertionError, if
+        the thread does not lead.
+
+        Costs, losses, fairness and znodes are those of ``distsync.recipes.Election``.
+
+        Source: ZooKeeper recipes, "Leader Election"; ``multiprocessing.Condition``.
+
+    Example:
+        >>> from distsync.multiprocessing import Election
+        >>> election = Election("10.0.0.7:8080", name="scheduler of processes")
+        >>> with election:
+        ...     print(election.leader.data, election)
+        10.0.0.7:8080 <Election(MainProcess, 1)>
+    """
+
+    __module__ = "distsync.multiprocessing.synchronize"
+    _needs_name = False  # passed to children
+    __repr__ = RLock.__repr__
+
+    def acquire(self, block: bool = True, timeout: float | None = None) -> bool:
+        """Become a candidate, and wait until this thread leads; if it does, increment its recursion level.
+
+        Args:
+            block: Whether to wait if another candidate leads.
+            timeout: Maximum wait in seconds; 0 or less tries once, None waits forever. Ignored if
+                ``block`` is False.
+
+        Returns:
+            True if this thread leads. False on timeout, or if ``block`` is False and another
+            candidate leads.
+
+        Raises:
+            OverflowError: ``timeout`` is greater than ``TIMEOUT_MAX``.
+            UnreachableError: No server could be reached for the client's first connection.
+            ClientClosedError: The client is closed, or was closed during the wait.
+
+        Note:
+            Costs as many requests as ``distsync.recipes.Election.acquire``.
+
+            Processes lead in FIFO order. If the session ends during the wait, the candidate enqueues
+            again, as the last one. If interrupted, no znode is left behind.
+
+            Source: ZooKeeper recipes, "Leader Election", steps 1 to 3; the mail of June 2008
+            (LEADER).
+        """
+        return election.Election.acquire(self, bool(block), seconds_of(block, timeout))
+
+    __enter__ = election.Election.__enter__
+
+    @interruptible_at_entry
+    def release(self) -> None:
+        """Decrement the recursion level, and resign when it reaches zero.
+
+        Raises:
+            NotOwnerError: This thread does not lead. Subclass of AssertionError.
+            LockLostError: The leadership was lost. Another process may lead now.
+
+        Note:
+            Costs 1 request for the last release, and none for the others.
+
+            Source: the mail of June 2008: delete the node before relinquishing leadership.
+        """
+        try:
+            begun = True
+            election.Election.release(self)
+        except NotHeldError:
+            raise NotOwnerError("attempt to release an election in which this thread does not lead") from None
+        except BaseException:
+            if "begun" not in locals():
+                complete(election.Election.release, self)
+            raise

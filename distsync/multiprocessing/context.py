@@ -139,6 +139,30 @@ class DistsyncContext:
 
         return _recipes.SharedLock(name=name, client=client)
 
+    def Election(self, data: Any = None, *, name: str | None = None, client: Client | None = None) -> _recipes.Election:
+        """Create a leader election, a Condition whose lock is leadership. See ``synchronize.Election``.
+
+        The standard library has no such method.
+
+        Args:
+            data: Any JSON value that other processes can read of this candidate, such as an address.
+            name: Name of the election, shared by all processes that use it. Without a name, an
+                election assigned at module or class level is named after its variable; any other
+                election gets a unique name.
+            client: The client to use; None uses the default client.
+
+        Returns:
+            The election.
+
+        Raises:
+            PayloadPickleError: ``data`` is not JSON.
+            PayloadTooLargeError: ``data`` is too large.
+        """
+        with importing():
+            from distsync.multiprocessing import _recipes
+
+        return _recipes.Election(data, name=name, client=client)
+
     def Semaphore(
         self, value: int = 1, *, name: str | None = None, client: Client | None = None, on_mismatch: str = "error"
     ) -> synchronize.Semaphore:

@@ -587,7 +587,7 @@ class Barrier(barriers.Barrier):
 
 
 #: Names that the standard library does not have. They are imported at their first use, and not by ``import *``.
-_ADDED = ("SharedLock", "SharedReader", "SharedWriter")
+_ADDED = ("Election", "SharedLock", "SharedReader", "SharedWriter")
 _stdlib_attribute = stdlib_getattr("multiprocessing.synchronize", __name__)
 
 

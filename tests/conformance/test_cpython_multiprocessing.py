@@ -55,3 +55,9 @@ def test_distsync_passes_what_the_standard_library_passes(family: str, method: s
 @pytest.mark.parametrize(("family", "method"), [case for case in CASES if takes_an_rlock(*case.values)])
 def test_shared_lock_passes_what_an_rlock_passes(family: str, method: str, start_method: str) -> None:
     run("Shared", family, method)
+
+
+@pytest.mark.slow_on("zookeeper")
+@pytest.mark.parametrize(("family", "method"), [case for case in CASES if case.values[0] == "_TestCondition"])
+def test_election_passes_what_a_condition_passes(family: str, method: str, start_method: str) -> None:
+    run("Election", family, method)

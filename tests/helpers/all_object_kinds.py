@@ -152,6 +152,7 @@ PROCESSES: Kinds = {
     "multiprocessing.Lock": (mp.Lock, hold),
     "multiprocessing.RLock": (mp.RLock, hold),
     "multiprocessing.SharedLock": (mp.SharedLock, read_and_write),
+    "multiprocessing.Election": (lambda **own: mp.Election("1", **own), hold),
     "multiprocessing.Semaphore": (mp.Semaphore, hold),
     "multiprocessing.BoundedSemaphore": (mp.BoundedSemaphore, hold),
     "multiprocessing.Condition": (mp.Condition, wait_on),

@@ -27,9 +27,11 @@ from helpers.timing import eventually
 METHODS = ["fork", *(pytest.param(method, marks=pytest.mark.slow) for method in ("spawn", "forkserver"))]
 """Start methods, as parameters of tests."""
 
-FACES = {"Stdlib": multiprocessing, "Distsync": distsync.multiprocessing, "Shared": distsync.multiprocessing}
+FACES = {"Stdlib": multiprocessing} | dict.fromkeys(("Distsync", "Shared", "Election"), distsync.multiprocessing)
 SHARED = "Shared"
 """The name of the classes that have a SharedLock in place of each RLock, alone or as the lock of a Condition."""
+ELECTION = "Election"
+"""The name of the class that has an Election in place of each Condition."""
 
 FUNCTIONS = (
     "Pool Pipe Queue JoinableQueue Lock RLock Semaphore BoundedSemaphore Condition Event Barrier Value Array RawValue"
@@ -119,10 +121,14 @@ def condition_with_shared_lock(lock: Any = None) -> Any:
     return distsync.multiprocessing.Condition(distsync.multiprocessing.SharedLock() if lock is None else lock)
 
 
-def shared_locks() -> dict[str, Any]:
-    """What the classes of a SharedLock have in place of the functions of multiprocessing."""
-    made = {"RLock": distsync.multiprocessing.SharedLock, "Condition": condition_with_shared_lock}
-    return {name: staticmethod(function) for name, function in made.items()}
+def replaced(name: str) -> dict[str, Any]:
+    """What the classes of this name have in place of the functions of multiprocessing."""
+    functions: dict[str, Any] = {}
+    if name == SHARED:
+        functions = {"RLock": distsync.multiprocessing.SharedLock, "Condition": condition_with_shared_lock}
+    elif name == ELECTION:
+        functions = {"Condition": distsync.multiprocessing.Election}
+    return {each: staticmethod(function) for each, function in functions.items()}
 
 
 def _source(face: ModuleType, name: str) -> ModuleType:
@@ -143,8 +149,7 @@ def make(name: str, family: str) -> type[unittest.TestCase]:
     repeated = {name: changed(getattr(base, name), *fewer[name]) for name in fewer if hasattr(base, name)}
     given = managers(face) if family in MANAGED else mixin(face)
     bases = (*own, base, given, unittest.TestCase)
-    replaced = shared_locks() if name == SHARED else {}
-    made = type(f"{name}{family}", bases, {**repeated, **replaced, "__module__": __name__, "__test__": False})
+    made = type(f"{name}{family}", bases, {**repeated, **replaced(name), "__module__": __name__, "__test__": False})
     globals()[made.__name__] = made
     return made
 
@@ -157,6 +162,7 @@ CLASSES = {
 
 
 CLASSES |= {(SHARED, family): make(SHARED, family) for family in ("_TestLock", "_TestCondition")}
+CLASSES[ELECTION, "_TestCondition"] = make(ELECTION, "_TestCondition")
 
 
 def cases(families: Iterable[str] = FAMILIES) -> Iterator[Any]:

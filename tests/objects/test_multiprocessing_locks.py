@@ -23,6 +23,7 @@ from distsync.multiprocessing import (
     Barrier,
     BoundedSemaphore,
     Condition,
+    Election,
     Event,
     Lock,
     RLock,
@@ -482,3 +483,35 @@ def test_value_may_have_a_shared_lock(client: Client) -> None:
         value.value += 1
         assert lock.held
     assert value.value == 2
+
+
+# ---- Election
+
+
+def test_election_is_a_condition_with_the_errors_of_multiprocessing(client: Client, peer: Peer) -> None:
+    election = Election({"port": 80}, name="e")
+    assert isinstance(election, type(Condition(name="c")))
+    for refused in (election.release, election.wait, election.notify):
+        with pytest.raises(AssertionError):
+            refused()
+    assert election.acquire(True, None)
+    with election:
+        assert repr(election) == "<Election(MainProcess, 2)>"
+        assert peer.do(election.acquire, False) is False
+        assert peer.do(election.wait_for_leader, PATIENCE).data == {"port": 80}
+        with pytest.raises(AssertionError):
+            Running(election.release).result()
+    election.release()
+    assert peer.do(election.acquire, True, PATIENCE) is True
+    assert election.acquire(timeout=0) is False
+    assert election.find_leader(sync=True) is not None
+    peer.do(election.release)
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_every_context_makes_elections(client: Client, method: str) -> None:
+    election = get_context(method).Election("here", name="e")
+    with election:
+        assert distsync.threading.Election(name="e").leader.data == "here"
+    copied = pickle.loads(pickle.dumps(election))
+    assert (type(copied), copied.name) == (type(election), "e")

@@ -184,8 +184,8 @@ def test_import_rule(file: str, module: str, allowed: bool) -> None:
 
 
 FACES = {
-    "Barrier", "BoundedSemaphore", "Condition", "Event", "JoinableQueue", "LifoQueue", "Lock", "PriorityQueue", "Queue",
-    "RLock", "Semaphore", "SharedLock", "SharedReader", "SharedWriter", "SimpleQueue",
+    "Barrier", "BoundedSemaphore", "Condition", "Election", "Event", "JoinableQueue", "LifoQueue", "Lock",
+    "PriorityQueue", "Queue", "RLock", "Semaphore", "SharedLock", "SharedReader", "SharedWriter", "SimpleQueue",
 }  # fmt: skip
 """Classes that one object has for threads, for asyncio and for multiprocessing."""
 

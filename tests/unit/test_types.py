@@ -1,4 +1,4 @@
-"""A type checker accepts a SharedLock where a program that swapped its imports has an RLock."""
+"""A type checker accepts a SharedLock in place of an RLock and an Election in place of a Condition."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ THREADS = """
 from threading import Thread
 
 from distsync import acquire_all, synchronized
-from distsync.threading import Condition, RLock, SharedLock
+from distsync.threading import Condition, Election, RLock, SharedLock
 
 
 class Table:
@@ -33,6 +33,15 @@ with table.lock, acquire_all(SharedLock(), table.lock):
     acquired: bool = table.lock.acquire(blocking=False, timeout=-1)
 thread = Thread(target=synchronized(SharedLock())(print))
 reading: bool = SharedLock().reader.acquire()
+
+
+def waits(changed: Condition) -> bool:
+    with changed:
+        changed.notify_all()
+        return changed.wait(timeout=1)
+
+
+waits(Election("host", name="leader"))
 """
 
 PROCESSES = """
@@ -49,10 +58,11 @@ lock = multiprocessing.SharedLock(name="table")
 waited: bool = changed(multiprocessing.get_context("spawn").SharedLock()).wait(1)
 acquired: bool = lock.acquire(block=False, timeout=None)
 reading: bool = lock.reader.acquire(False)
+election: Condition = multiprocessing.Election("host", name="leader")
 """
 
 TASKS = """
-from distsync.asyncio import Condition, Lock, SharedLock
+from distsync.asyncio import Condition, Election, Lock, SharedLock
 
 
 async def main(lock: Lock) -> bool:
@@ -63,6 +73,7 @@ async def main(lock: Lock) -> bool:
 
 table = SharedLock(name="table")
 waiting = main(table)
+election: Condition = Election("host", name="leader")
 """
 
 WRONG = """
