@@ -125,7 +125,7 @@ MEASURES = [
         "Election: graceful hand-over",
         hand_over,
         (faster(1.2),),
-        "a delete and an event; LEADER is written meanwhile. kazoo lists the candidates once more",
+        "a delete and an event; LEADER is written at the same time. kazoo lists the candidates once more",
         operation="hand-over",
     ),
     Measure(

@@ -7,7 +7,7 @@ The queue is the Lock's, with two differences: each term has a contender, and so
 (it is neither handed over within a process nor cached), and LEADER is created and deleted with it.
 
 A candidate that was right behind the leader, and whose session is freshly proven, leads as soon as it
-learns that the leader's candidate was deleted, and publishes LEADER meanwhile. Any other candidate
+learns that the leader's candidate was deleted, and publishes LEADER at the same time. Any other candidate
 publishes LEADER before it leads.
 
 LEADER is written and deleted only in transactions that check that the writer's own contender
