@@ -1,12 +1,15 @@
-"""The examples of leaders, as several processes, on each server: a web service."""
+"""The examples of leaders, as several processes, on each server: a web service, and a cron job."""
 
 from __future__ import annotations
 
 import json
+import re
 import signal
+import subprocess
 import time
 from contextlib import ExitStack
 from importlib.util import find_spec
+from pathlib import Path
 from urllib.request import urlopen
 
 import pytest
@@ -148,3 +151,80 @@ def test_service_does_not_start_without_a_server(shells: Shells) -> None:
     process = shells.start("leader_service.py", port)
     assert "UnreachableError" in process.communicate(timeout=LIMIT)[1]
     assert process.returncode > 0
+
+
+STEPS = round(40 * UNIT / 0.1)
+"""A job that lasts until the test has found its leader."""
+
+
+def start_jobs(shells: Shells, report: Path, count: int) -> list[subprocess.Popen[str]]:
+    shells.environment["DISTSYNC_SESSION_TIMEOUT"] = str(SHORT_SESSION_S)
+    return [shells.start("cron_job.py", "2026-02-01", report, STEPS) for _ in range(count)]
+
+
+def leader_of(shells: Shells, jobs: list[subprocess.Popen[str]], report: Path) -> subprocess.Popen[str]:
+    """Wait until one of the jobs runs. Return it."""
+    eventually(report.exists, limit=LIMIT)
+    shown = shells.run("cron_job.py", "look")
+    pid = re.fullmatch(r".+, process (\d+): 2026-02-01\n", shown)
+    assert pid is not None, shown
+    return next(job for job in jobs if job.pid == int(pid[1]))
+
+
+def terms(report: Path) -> list[tuple[int, list[int]]]:
+    """Return the fencing token of each run of consecutive lines of one leader, and the steps that it did."""
+    found: list[tuple[int, list[int]]] = []
+    for step, token in re.findall(r"step (\d+) of \d+, term (\d+)\n", report.read_text()):
+        if not found or found[-1][0] != int(token):
+            found.append((int(token), []))
+        found[-1][1].append(int(step))
+    return found
+
+
+def whole(steps: int) -> list[int]:
+    return list(range(1, steps + 1))
+
+
+@pytest.mark.slow("starts several programs")
+def test_job_that_starts_on_three_hosts_runs_once_a_day(shells: Shells, tmp_path: Path) -> None:
+    report = tmp_path / "report"
+    for number, day in enumerate(("2026-01-31", "2026-02-01"), 1):
+        printed = shells.together(*[("cron_job.py", day, report, 5)] * 3)
+        assert sorted(printed) == [f"{day}: done\n", *[f"{day}: nothing to do\n"] * 2]
+        assert [steps for _, steps in terms(report)] == [whole(5)] * number
+    for day in ("2026-01-31", "2026-02-01"):  # hosts that are late
+        assert shells.run("cron_job.py", day, report, 5) == f"{day}: nothing to do\n"
+    assert len(terms(report)) == 2
+    assert shells.run("cron_job.py", "look") == ""
+
+
+@pytest.mark.slow("waits for the end of a session")
+def test_job_whose_host_is_killed_is_run_again_by_one_other(shells: Shells, tmp_path: Path) -> None:
+    report = tmp_path / "report"
+    jobs = start_jobs(shells, report, 3)
+    leader = leader_of(shells, jobs, report)
+    leader.kill()
+    leader.wait()
+    printed = [job.communicate(timeout=LIMIT)[0] for job in jobs if job is not leader]
+    assert sorted(printed) == ["2026-02-01: done\n", "2026-02-01: nothing to do\n"]
+    (_, cut_off), (_, complete) = terms(report)
+    assert len(cut_off) < STEPS
+    assert complete == whole(STEPS)
+
+
+@pytest.mark.slow("waits for the end of a session")
+def test_job_whose_host_was_asleep_stops_when_another_one_runs_it(shells: Shells, tmp_path: Path) -> None:
+    report = tmp_path / "report"
+    jobs = start_jobs(shells, report, 2)
+    leader = leader_of(shells, jobs, report)
+    leader.send_signal(signal.SIGSTOP)
+    (other,) = (job for job in jobs if job is not leader)
+    eventually(lambda: len(terms(report)) == 2, limit=LIMIT)
+    leader.send_signal(signal.SIGCONT)
+    errors = leader.communicate(timeout=LIMIT)[1]
+    assert (leader.returncode, other.communicate(timeout=LIMIT)[0]) == (1, "2026-02-01: done\n")
+    assert "2026-02-01: stopped at step" in errors
+    (first, cut_off), *later = terms(report)
+    assert len(cut_off) < STEPS
+    assert [step for token, steps in later for step in steps if token != first] == whole(STEPS)
+    assert sum(len(steps) for token, steps in later if token == first) <= 1  # the step in which it fell asleep
