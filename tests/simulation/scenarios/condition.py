@@ -174,10 +174,14 @@ def run(world: Simulation, cores: Cores, path: str, folders: tuple[str, ...]) ->
     world.close()
 
 
-CONDITION = Scenario("condition", lambda world: run(world, condition_cores, PATH, (f"{PATH}/lock", f"{PATH}/waiters")))
-ELECTION_CONDITION = Scenario(
-    "election-condition",
-    lambda world: run(
-        world, election_cores, ELECTION_PATH, (f"{ELECTION_PATH}/condition", f"{ELECTION_PATH}/condition/waiters")
-    ),
-)
+def run_condition(world: Simulation) -> None:
+    run(world, condition_cores, PATH, (f"{PATH}/lock", f"{PATH}/waiters"))
+
+
+def run_election(world: Simulation) -> None:
+    folder = f"{ELECTION_PATH}/condition"
+    run(world, election_cores, ELECTION_PATH, (folder, f"{folder}/waiters"))
+
+
+CONDITION = Scenario("condition", run_condition)
+ELECTION_CONDITION = Scenario("election-condition", run_election)

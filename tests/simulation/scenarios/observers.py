@@ -186,7 +186,7 @@ CASES = (
     )),
     pool(semaphore.kazoo_core, semaphore.PATH, f"{semaphore.PATH}-__lock__"),
     pool(semaphore.curator_core, f"{semaphore.PATH}/leases", f"{semaphore.PATH}/locks"),
-    ObserverCase(condition.run, condition.PATH, f"{condition.PATH}/waiters",
+    ObserverCase(condition.run_condition, condition.PATH, f"{condition.PATH}/waiters",
         lambda process, _: ConditionCore(condition.PATH, receipts(process)), "", (
         (lambda core: core.waiting(), is_count),
     )),
