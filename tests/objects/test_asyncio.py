@@ -233,7 +233,7 @@ def test_condition_is_shared_by_tasks_and_threads(client: Client, other: Client)
             theirs.notify()
         assert await waits is True
         waiter = Running(wait_there)
-        await until(lambda: client.run(ours.twin._core.waiting()) == 1)  # not for the lock, which may be cached
+        await until(lambda: client.run(ours.twin._condition.waiting()) == 1)  # not for the lock, which may be cached
         async with ours:
             ours.notify_all()
         assert await asyncio.to_thread(waiter.result)

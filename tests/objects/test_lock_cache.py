@@ -307,7 +307,7 @@ def test_notifier_of_another_client_can_acquire_the_lock_of_a_waiting_condition(
             return ours.wait()
 
     waiting = Running(wait)
-    eventually(lambda: other.run(theirs._core.waiting()) == 1)
+    eventually(lambda: other.run(theirs._condition.waiting()) == 1)
     with theirs:
         theirs.notify()
     assert waiting.result()

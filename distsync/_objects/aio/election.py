@@ -63,6 +63,7 @@ class Election(Condition, Lock):
         ``asyncio.Condition``.
 
     Example:
+        >>> from distsync.asyncio import Election
         >>> async def main():
         ...     election = Election("10.0.0.7:8080", name="scheduler")
         ...     async with election:
