@@ -22,6 +22,7 @@ _HOMES = {
     "_objects.shared_lock": "SharedLock",
     "_objects.acquire_all": "acquire_all",
     "_objects.synchronized": "synchronized",
+    "_objects.timeout": "timeout",
     "_objects.transaction": "Transaction Participant",
     "_objects.joinable_queue": "JoinableQueue Delivery",
     "_client.default_client": "connect default_client set_default close_default",

@@ -24,6 +24,7 @@ from distsync._objects.joinable_queue import Delivery as Delivery
 from distsync._objects.joinable_queue import JoinableQueue as JoinableQueue
 from distsync._objects.shared_lock import SharedLock as SharedLock
 from distsync._objects.synchronized import synchronized as synchronized
+from distsync._objects.timeout import timeout as timeout
 from distsync._objects.transaction import Participant as Participant
 from distsync._objects.transaction import Transaction as Transaction
 from distsync._server.autostart.address_file import ServerAddress as ServerAddress
@@ -187,4 +188,5 @@ __all__ = [
     "find_embedded_server",
     "set_default",
     "synchronized",
+    "timeout",
 ]

@@ -1,10 +1,13 @@
-"""Deadlines of calls, and the limit on reads inside predicates. Times are those of the wait clock.
+"""Deadlines of calls, of blocks of calls, and of predicates. Times are those of the wait clock.
 
 A deadline is computed once per call, and never restarted at a wake-up.
 
-``limit_reads`` bounds the reads of a predicate by the deadline of the call that evaluates it. A read
-raises DeadlineError when no time is left. Other calls inside a predicate, such as an acquire or a
-sleep, have their own timeouts only.
+Two kinds of calls wait. A call that asks the server needs replies only: a read, a write, a release.
+Its timeout is `ask_timeout`, which knows the deadlines below. A call that waits for another process,
+such as an acquire or a get, has its own timeout only.
+
+``limit_calls`` bounds the calls of a block that ask the server. ``limit_predicate`` does so for the
+calls of a predicate, by the deadline of the call that evaluates it.
 """
 
 from __future__ import annotations
@@ -12,8 +15,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from distsync._client.clocks import wait_clock
+from distsync._client.lifecycle import importing
+from distsync.errors import DeadlineError
+
+if TYPE_CHECKING:
+    from contextvars import ContextVar
 
 #: How long, in seconds, an outstanding reply may arrive after the deadline, so that
 #: acquire(timeout=1e-5) on a free lock can succeed. Three round trips over a slow line.
@@ -47,13 +56,23 @@ def seconds_until(moment: float | None, now: float) -> float | None:
     return None if moment is None else max(moment - now, 0.0)
 
 
-class _PredicateDeadline(threading.local):
-    """When the reads of this thread must end; None for never."""
+#: Contains, once there is a block, the variable of when the calls of the current one must end; None for never.
+_block: list[ContextVar[float | None]] = []
 
+
+class _Predicate(threading.local):
+    """The predicate that this thread evaluates.
+
+    Attributes:
+        is_evaluated: Whether there is one.
+        deadline: When its calls must end; None for never.
+    """
+
+    is_evaluated = False
     deadline: float | None = None
 
 
-_limit = _PredicateDeadline()
+_predicate = _Predicate()
 
 
 def deadline_in(seconds: float | None) -> float | None:
@@ -67,17 +86,58 @@ def remaining(deadline: float | None) -> float | None:
 
 
 @contextmanager
-def limit_reads(deadline: float | None) -> Iterator[None]:
-    """Let reads of this thread in the ``with`` block raise DeadlineError at ``deadline``."""
-    before = _limit.deadline
-    _limit.deadline = earliest(before, deadline)
+def limit_calls(seconds: float | None) -> Iterator[None]:
+    """Let calls in the ``with`` block that ask the server raise DeadlineError when ``seconds`` have passed.
+
+    None adds no limit. The limit applies to the current thread or asyncio task. If ``seconds`` count as
+    non-blocking, the block has the grace period of such a call.
+    """
+    if seconds is not None and seconds < NO_WAIT_S:
+        seconds = NONBLOCKING_GRACE_S
+    if not _block:
+        with importing():
+            from contextvars import ContextVar  # deferred: most programs have no such block
+
+            _block.append(ContextVar("distsync_timeout", default=None))
+    block = _block[0]
+    before = block.get()
+    block.set(earliest(before, deadline_in(seconds)))
     try:
         yield
     finally:
-        _limit.deadline = before
+        block.set(before)
 
 
-def read_timeout() -> float | None:
-    """Return the timeout for a read, too long to count as non-blocking; None for no limit."""
-    seconds = remaining(_limit.deadline)
-    return None if seconds is None else max(seconds, NO_WAIT_S)
+@contextmanager
+def limit_predicate(deadline: float | None) -> Iterator[None]:
+    """Let calls of this thread in the ``with`` block that ask the server raise DeadlineError at ``deadline``."""
+    before = _predicate.is_evaluated, _predicate.deadline
+    _predicate.is_evaluated, _predicate.deadline = True, earliest(before[1], deadline)
+    try:
+        yield
+    finally:
+        _predicate.is_evaluated, _predicate.deadline = before
+
+
+def ask_timeout(seconds: float | None, default: float | None) -> float | None:
+    """Return the timeout of a call that asks the server; None for no limit.
+
+    Args:
+        seconds: The timeout that the call was given; None if it was given none, or is to wait forever.
+        default: The timeout of a call outside of blocks and predicates that was given none.
+
+    Returns:
+        Seconds. The rest of a block or predicate is too long to count as non-blocking.
+
+    Raises:
+        DeadlineError: The time of the block has passed. Its ``sent`` is False.
+    """
+    block = remaining(_block[0].get()) if _block else None
+    if block == 0:
+        late = DeadlineError("no time is left for this call, which has sent nothing")
+        late.sent = False
+        raise late
+    limit = earliest(block, remaining(_predicate.deadline))
+    if limit is None:
+        return earliest(seconds, None if _predicate.is_evaluated else default)
+    return earliest(seconds, max(limit, NO_WAIT_S))

@@ -55,6 +55,7 @@ def connect(
     namespace: str | None = None,
     session_timeout: float | None = None,
     connect_timeout: float | None = None,
+    timeout: float | None = None,
     auth: str | Sequence[tuple[str, str]] | None = None,
     authkey: bytes | str | None = None,
     authkeys_accepted: Sequence[bytes | str] | str | None = None,
@@ -86,6 +87,10 @@ def connect(
         session_timeout: Timeout of the session in seconds, as requested from the server; 10 by
             default.
         connect_timeout: Maximum wait for the first connection, in seconds; 10 by default.
+        timeout: Maximum wait of a call for replies of the server, in seconds, if the call has no
+            parameter ``timeout`` or was given None. It does not limit how long a call waits for
+            another process, as ``Lock.acquire`` and ``Queue.get`` do. By default, calls wait until a
+            server answers.
         auth: Credentials, such as ``"digest:user:password"``, ``"sasl:user:password"`` (DIGEST-MD5,
             with the extra ``sasl``) or ``"x509:"`` (the identity of ``tls_cert``). Several are
             separated by commas, or are a list of pairs of scheme and credential.

@@ -8,6 +8,9 @@ hosts                    DISTSYNC_HOSTS                ``host:port,host:port/chr
 namespace                DISTSYNC_NAMESPACE            path of all objects, ``/distsync``
 session_timeout          DISTSYNC_SESSION_TIMEOUT      seconds, as requested from the server, 10
 connect_timeout          DISTSYNC_CONNECT_TIMEOUT      seconds for the first connection, 10
+timeout                  DISTSYNC_TIMEOUT              seconds that a call waits for replies of the
+                                                       server if it has or was given no timeout;
+                                                       by default, it waits forever
 auth                     DISTSYNC_AUTH                 ``digest:user:password``; ``x509:``, the
                                                        identity of tls_cert;
                                                        ``sasl:user:password``, DIGEST-MD5, with the
@@ -87,6 +90,7 @@ class Settings:
     namespace: str = "/distsync"
     session_timeout: float = 10.0
     connect_timeout: float = 10.0
+    timeout: float | None = None
     auth: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     authkey: bytes | None = field(default=None, repr=False)
     authkeys_accepted: tuple[bytes, ...] = field(default=(), repr=False)
@@ -303,6 +307,7 @@ CHECKS: dict[str, Callable[[Any], Any]] = {
     "namespace": check_namespace,
     "session_timeout": _seconds,
     "connect_timeout": _seconds,
+    "timeout": _seconds,
     "auth": _auth,
     "authkey": _authkey,
     "authkeys_accepted": _authkeys,

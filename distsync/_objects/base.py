@@ -13,14 +13,14 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Coroutine, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from distsync._client import contender_info, lifecycle
 from distsync._client import default_client as default
 from distsync._client.contender_info import Contender
-from distsync._client.deadlines import read_timeout
+from distsync._client.deadlines import ask_timeout, limit_calls
 from distsync._client.naming import inference
 from distsync._client.naming.paths import (
     bound_object_path,
@@ -38,11 +38,13 @@ from distsync._protocols.receipts import Receipts
 from distsync._protocols.retries import delete_tree, find_foreign_child, remove_tree
 from distsync._signal_handlers import interruptible_at_entry, is_from_handler
 from distsync.errors import (
+    DeadlineError,
     DistsyncError,
     LockLostError,
     MismatchError,
     NotEmptyError,
     NotHeldError,
+    OutcomeUnknownError,
     StillUsedError,
 )
 
@@ -117,6 +119,19 @@ def close_unstarted(protocol: Coroutine[Any, Any, Any]) -> None:
     """
     if inspect.getcoroutinestate(protocol) == inspect.CORO_CREATED:
         protocol.close()
+
+
+def ask_timeout_of(client: Client, timeout: float | None) -> float | None:
+    """Return the timeout in seconds of a call that asks the server. Raises the errors of `SharedObject._ask`."""
+    seconds = validate_timeout(timeout, "call")
+    return ask_timeout(seconds, client.settings.timeout if timeout is None else None)
+
+
+def raise_if_late(unknown: OutcomeUnknownError) -> None:
+    """Raise DeadlineError if the deadline of the call is why its outcome is unknown."""
+    operation, path, ended = unknown.args
+    if ended == "deadline":
+        raise DeadlineError(f"{operation} on {path}, which may or may not be executed") from unknown
 
 
 #: Called with each object, at its creation.
@@ -321,16 +336,38 @@ class SharedObject:
         return _unchanged
 
     @interruptible_at_entry
-    def _read(self, protocol: Coroutine[Any, Any, Any]) -> Any:
-        """Run a protocol that only reads, within the limit set by `limit_reads` (deadlines.py), if any.
+    def _ask(self, protocol: Coroutine[Any, Any, Any], timeout: float | None = None) -> Any:
+        """Run a protocol that waits for replies of the server, and not for another process.
 
-        Raises DeadlineError if the limit has passed.
+        Args:
+            protocol: The protocol.
+            timeout: The caller's: seconds, -1 to wait forever, or None for the limit of the block
+                (`timeout`) or the client's default.
+
+        Returns:
+            The result of the protocol.
+
+        Raises:
+            TypeError: ``timeout`` is not a number.
+            ValueError: ``timeout`` is negative or NaN.
+            OverflowError: ``timeout`` exceeds ``threading.TIMEOUT_MAX``.
+            DeadlineError: No server answered in time. A write may still be executed, unless ``sent``
+                is False.
         """
         try:
-            return self._run(protocol, read_timeout())
+            return self._run(protocol, ask_timeout_of(self.client, timeout))
+        except OutcomeUnknownError as unknown:
+            raise_if_late(unknown)
+            raise
         except BaseException:
             close_unstarted(protocol)
             raise
+
+    _read = _ask
+
+    def _limited(self, timeout: float | None) -> AbstractContextManager[None]:
+        """Return a context in which all calls of `_ask` together have a timeout like that of one."""
+        return limit_calls(ask_timeout_of(self.client, timeout))
 
     def destroy(self, timeout: float | None = None) -> None:
         """Delete the object and all that it stores, for all processes.
@@ -342,12 +379,12 @@ class SharedObject:
         happens.
 
         Args:
-            timeout: Maximum wait in seconds; None waits forever.
+            timeout: Maximum wait in seconds; None uses the client's default, and -1 waits forever.
 
         Raises:
             TypeError: ``timeout`` is not a number.
             ValueError: The given path is a folder of the namespace, or has znodes below it that do not
-                belong to an object of this class. Nothing was deleted.
+                belong to an object of this class. Nothing was deleted. Or ``timeout`` is negative.
             DeadlineError: The object was not deleted in time. Subclass of TimeoutError.
             StillUsedError: Other processes keep adding to the object.
             AccessDeniedError: An ACL denies the access.
@@ -364,8 +401,7 @@ class SharedObject:
 
             Source: ours; ZooKeeper's multi.
         """
-        seconds = validate_timeout(timeout)
-        self._run(self._destruction(), seconds)
+        self._ask(self._destruction(), timeout)
 
     async def _destruction(self) -> None:
         client, path, receipts = self.client, self.path, self._receipts

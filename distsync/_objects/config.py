@@ -93,8 +93,8 @@ class Config(ReportsChanges, PredicateWaitable, SharedObject, MutableMapping[str
 
     # ---- reading
 
-    def _values(self, sync: bool = False) -> dict[str, Any]:
-        values: dict[str, Any] = self._seen(sync).values
+    def _values(self, sync: bool = False, timeout: float | None = None) -> dict[str, Any]:
+        values: dict[str, Any] = self._seen(sync, timeout).values
         return values
 
     def __getitem__(self, key: str) -> Any:
@@ -119,25 +119,30 @@ class Config(ReportsChanges, PredicateWaitable, SharedObject, MutableMapping[str
     __hash__ = SharedObject.__hash__
     __eq__ = SharedObject.__eq__
 
-    def snapshot(self, *, sync: bool = False) -> dict[str, Any]:
+    def snapshot(self, *, sync: bool = False, timeout: float | None = None) -> dict[str, Any]:
         """Return all settings of one moment.
 
         Args:
             sync: Whether to read what a quorum of the ensemble knows: a server may lag behind.
+            timeout: Maximum wait for the server, in seconds; None uses the client's default, -1 waits
+                forever.
 
         Returns:
             A copy of the settings.
+
+        Raises:
+            DeadlineError: No server answered in time. Subclass of TimeoutError.
 
         Note:
             Costs no request if nothing has changed since the last read, 1 request after a change,
             and 2 requests with ``sync``.
         """
-        return copy.deepcopy(self._values(sync))
+        return copy.deepcopy(self._values(sync, timeout))
 
     # ---- changing
 
-    def _change(self, change: Callable[[dict[str, Any]], dict[str, Any] | None]) -> bool:
-        return bool(self._run(self._core.change(change)))
+    def _change(self, change: Callable[[dict[str, Any]], dict[str, Any] | None], timeout: float | None = None) -> bool:
+        return bool(self._ask(self._core.change(change), timeout))
 
     def __setitem__(self, key: str, value: Any) -> None:
         new = _checked({key: value})
@@ -153,7 +158,8 @@ class Config(ReportsChanges, PredicateWaitable, SharedObject, MutableMapping[str
     def update(self, other: Any = (), /, **more: Any) -> None:
         """Set several settings at once, like ``dict.update``.
 
-        Nothing was changed if this raises an error other than OutcomeUnknownError.
+        Nothing was changed if this raises an error other than OutcomeUnknownError and DeadlineError. A
+        setting may be named ``timeout``, so limit the time of this call by `distsync.timeout`.
 
         Args:
             other: A mapping, or an iterable of pairs, of names and values.
@@ -165,6 +171,8 @@ class Config(ReportsChanges, PredicateWaitable, SharedObject, MutableMapping[str
             PayloadTooLargeError: All settings together exceed 1 MB.
             OutcomeUnknownError: The session ended before the reply, and the change may or may not
                 have been made.
+            DeadlineError: No server answered within the client's default timeout, and the change
+                may or may not be made. Subclass of TimeoutError.
 
         Note:
             Costs 1 request, and 1 more if this process has not read the settings since the last
@@ -175,11 +183,13 @@ class Config(ReportsChanges, PredicateWaitable, SharedObject, MutableMapping[str
         new = _checked(dict(other, **more))
         self._change(lambda values: {**values, **new})
 
-    def replace(self, settings: Mapping[str, Any]) -> None:
+    def replace(self, settings: Mapping[str, Any], *, timeout: float | None = None) -> None:
         """Replace all settings by others.
 
         Args:
             settings: The new settings.
+            timeout: Maximum wait for the server, in seconds; None uses the client's default, -1 waits
+                forever.
 
         Raises:
             TypeError: The name of a setting is not a str.
@@ -187,6 +197,8 @@ class Config(ReportsChanges, PredicateWaitable, SharedObject, MutableMapping[str
             PayloadTooLargeError: All settings together exceed 1 MB.
             OutcomeUnknownError: The session ended before the reply, and the change may or may not
                 have been made.
+            DeadlineError: No server answered in time, and the change may or may not be made.
+                Subclass of TimeoutError.
 
         Note:
             Costs 1 request, and 1 more if this process has not read the settings since the last
@@ -195,27 +207,35 @@ class Config(ReportsChanges, PredicateWaitable, SharedObject, MutableMapping[str
             If interrupted, either all settings are replaced or none.
         """
         new = _checked(dict(settings))
-        self._change(lambda values: new)
+        self._change(lambda values: new, timeout)
 
-    def clear(self) -> None:
+    def clear(self, *, timeout: float | None = None) -> None:
         """Remove all settings.
+
+        Args:
+            timeout: Maximum wait for the server, in seconds; None uses the client's default, -1 waits
+                forever.
 
         Raises:
             OutcomeUnknownError: The session ended before the reply, and the change may or may not
                 have been made.
+            DeadlineError: No server answered in time, and the change may or may not be made.
+                Subclass of TimeoutError.
 
         Note:
             Costs 1 request, and 1 more if this process has not read the settings since the last
             change.
         """
-        self.replace({})
+        self.replace({}, timeout=timeout)
 
-    def pop(self, key: str, default: Any = _MISSING) -> Any:
+    def pop(self, key: str, default: Any = _MISSING, *, timeout: float | None = None) -> Any:
         """Remove a setting and return its value, like ``dict.pop``.
 
         Args:
             key: Name of the setting.
             default: Returned if the setting does not exist; without it, KeyError is raised.
+            timeout: Maximum wait for the server, in seconds; None uses the client's default, -1 waits
+                forever.
 
         Returns:
             The last value of the setting, or ``default``.
@@ -224,6 +244,8 @@ class Config(ReportsChanges, PredicateWaitable, SharedObject, MutableMapping[str
             KeyError: The setting does not exist, and no ``default`` is given.
             OutcomeUnknownError: The session ended before the reply, and the change may or may not
                 have been made.
+            DeadlineError: No server answered in time, and the change may or may not be made.
+                Subclass of TimeoutError.
 
         Note:
             Costs 1 request, and 1 more if this process has not read the settings since the last
@@ -236,13 +258,13 @@ class Config(ReportsChanges, PredicateWaitable, SharedObject, MutableMapping[str
             popped[:] = [values.pop(key)] if key in values else []
             return values if popped else None
 
-        if self._change(without):
+        if self._change(without, timeout):
             return popped[0]
         if default is _MISSING:
             raise KeyError(key)
         return default
 
-    def setdefault(self, key: str, default: Any = None) -> Any:
+    def setdefault(self, key: str, default: Any = None, *, timeout: float | None = None) -> Any:
         """Set a setting unless it exists, and return its value, like ``dict.setdefault``.
 
         All concurrent callers get the same value.
@@ -250,6 +272,8 @@ class Config(ReportsChanges, PredicateWaitable, SharedObject, MutableMapping[str
         Args:
             key: Name of the setting.
             default: Value of the setting if it does not exist.
+            timeout: Maximum wait for the server, in seconds; None uses the client's default, -1 waits
+                forever.
 
         Returns:
             The value of the setting.
@@ -260,14 +284,21 @@ class Config(ReportsChanges, PredicateWaitable, SharedObject, MutableMapping[str
             PayloadTooLargeError: All settings together exceed 1 MB.
             OutcomeUnknownError: The session ended before the reply, and the change may or may not
                 have been made.
+            DeadlineError: No server answered in time, and the change may or may not be made.
+                Subclass of TimeoutError.
 
         Note:
             Costs no request if the setting exists and nothing has changed since the last read. If
             it does not exist, it costs as many as `update`.
         """
         new = _checked({key: default})
-        if key in (values := self._values()):
-            return copy.deepcopy(values[key])
+        with self._limited(timeout):
+            if key in (values := self._values()):
+                return copy.deepcopy(values[key])
+            return copy.deepcopy(self._keep(key, new))
+
+    def _keep(self, key: str, new: dict[str, Any]) -> Any:
+        """Return the value of a setting, which is set as in ``new`` if it does not exist."""
         kept: list[Any] = [new[key]]
 
         def keep(values: dict[str, Any]) -> dict[str, Any] | None:
@@ -275,15 +306,17 @@ class Config(ReportsChanges, PredicateWaitable, SharedObject, MutableMapping[str
             return None if key in values else {**values, **new}
 
         self._change(keep)
-        return copy.deepcopy(kept[0])
+        return kept[0]
 
-    def compare_and_set(self, key: str, expected: Any, value: Any) -> bool:
+    def compare_and_set(self, key: str, expected: Any, value: Any, *, timeout: float | None = None) -> bool:
         """Set a setting if it has the expected value.
 
         Args:
             key: Name of the setting.
             expected: The value that is expected; ``...`` expects that the setting does not exist.
             value: The new value.
+            timeout: Maximum wait for the server, in seconds; None uses the client's default, -1 waits
+                forever.
 
         Returns:
             True if the setting was set. False if it had another value, and nothing was changed.
@@ -294,6 +327,8 @@ class Config(ReportsChanges, PredicateWaitable, SharedObject, MutableMapping[str
             PayloadTooLargeError: All settings together exceed 1 MB.
             OutcomeUnknownError: The session ended before the reply, and the change may or may not
                 have been made.
+            DeadlineError: No server answered in time, and the change may or may not be made.
+                Subclass of TimeoutError.
 
         Note:
             Costs 1 request, and 1 more if this process has not read the settings since the last
@@ -309,9 +344,9 @@ class Config(ReportsChanges, PredicateWaitable, SharedObject, MutableMapping[str
             same = {each: values[each] for each in (key,) if each in values} == old
             return {**values, **new} if same else None
 
-        return self._change(if_expected)
+        return self._change(if_expected, timeout)
 
-    def edit(self, function: Callable[[dict[str, Any]], Any]) -> dict[str, Any]:
+    def edit(self, function: Callable[[dict[str, Any]], Any], *, timeout: float | None = None) -> dict[str, Any]:
         """Change the settings with a function, in one atomic change.
 
         If ``function`` raises an error, this raises it too, and nothing is changed.
@@ -319,6 +354,8 @@ class Config(ReportsChanges, PredicateWaitable, SharedObject, MutableMapping[str
         Args:
             function: Called with a dict of all settings, which it changes. It may be called several
                 times, if other processes change settings at the same time. Its result is ignored.
+            timeout: Maximum wait for the server, in seconds; None uses the client's default, -1 waits
+                forever.
 
         Returns:
             The settings after the change.
@@ -329,6 +366,8 @@ class Config(ReportsChanges, PredicateWaitable, SharedObject, MutableMapping[str
             PayloadTooLargeError: All settings together exceed 1 MB.
             OutcomeUnknownError: The session ended before the reply, and the change may or may not
                 have been made.
+            DeadlineError: No server answered in time, and the change may or may not be made.
+                Subclass of TimeoutError.
 
         Note:
             Costs 1 request, and 1 more if this process has not read the settings since the last
@@ -345,7 +384,7 @@ class Config(ReportsChanges, PredicateWaitable, SharedObject, MutableMapping[str
             made = _checked(made)
             return made
 
-        self._change(edited)
+        self._change(edited, timeout)
         return copy.deepcopy(made)
 
     # ---- listening

@@ -81,35 +81,46 @@ class Counter(SharedObject):
     def _core(self) -> CounterCore:
         return self._shared_state(partial(CounterCore, initial=self._initial, receipts=self._receipts))
 
-    def get(self, *, sync: bool = False) -> int:
+    def get(self, *, sync: bool = False, timeout: float | None = None) -> int:
         """Return the number, as the server of this client knows it.
 
         Args:
             sync: Whether to return the latest number: a server may lag behind the leader of the
                 ensemble.
+            timeout: Maximum wait for the server, in seconds; None uses the client's default, -1 waits
+                forever.
 
         Returns:
             The number.
 
+        Raises:
+            DeadlineError: No server answered in time. Subclass of TimeoutError.
+
         Note:
             Costs 1 request, and 2 requests in 1 round trip with ``sync``.
         """
-        return int(self._read(self._core.get(sync)))
+        return int(self._ask(self._core.get(sync), timeout))
 
     @property
     def value(self) -> int:
         """The number, like ``get()``.
+
+        Raises:
+            DeadlineError: No server answered within the client's default timeout. Subclass of
+                TimeoutError.
 
         Note:
             Costs 1 request.
         """
         return self.get()
 
-    def add(self, n: int = 1) -> int:
+    def add(self, n: int = 1, *, timeout: float | None = None) -> int:
         """Add ``n`` to the number.
 
         Args:
             n: The number to add; it may be negative.
+            timeout: Maximum wait for the server, in seconds; None uses the client's default, -1 waits
+                forever.
 
         Returns:
             The number after the addition.
@@ -118,6 +129,8 @@ class Counter(SharedObject):
             TypeError: ``n`` is not an integer.
             OutcomeUnknownError: The session ended before the reply, and ``n`` may or may not have
                 been added.
+            DeadlineError: No server answered in time, and ``n`` may or may not be added. Subclass
+                of TimeoutError.
 
         Note:
             Costs 1 request if no other process has changed the number since this process last
@@ -128,7 +141,7 @@ class Counter(SharedObject):
             If the session ends, the call continues in the next one. If interrupted, ``n`` may or
             may not have been added.
         """
-        return int(self._run(self._core.add(validate_int("n", n))))
+        return int(self._ask(self._core.add(validate_int("n", n)), timeout))
 
     def __iadd__(self, n: int) -> Counter:
         self.add(n)
@@ -138,16 +151,20 @@ class Counter(SharedObject):
         self.add(-validate_int("n", n))
         return self
 
-    def set(self, number: int) -> None:
+    def set(self, number: int, *, timeout: float | None = None) -> None:
         """Set the number, whatever it was.
 
         Args:
             number: The new number.
+            timeout: Maximum wait for the server, in seconds; None uses the client's default, -1 waits
+                forever.
 
         Raises:
             TypeError: ``number`` is not an integer.
             OutcomeUnknownError: The session ended before the reply, and the number may or may not
                 have been set.
+            DeadlineError: No server answered in time, and the number may or may not be set.
+                Subclass of TimeoutError.
 
         Note:
             Costs 1 request.
@@ -155,14 +172,16 @@ class Counter(SharedObject):
             If the session ends, the call continues in the next one. If interrupted, the number may
             or may not have been set.
         """
-        self._run(self._core.set(validate_int("number", number)))
+        self._ask(self._core.set(validate_int("number", number)), timeout)
 
-    def compare_and_set(self, expected: int, number: int) -> bool:
+    def compare_and_set(self, expected: int, number: int, *, timeout: float | None = None) -> bool:
         """Set the number if it has the expected value.
 
         Args:
             expected: The number that is expected.
             number: The new number.
+            timeout: Maximum wait for the server, in seconds; None uses the client's default, -1 waits
+                forever.
 
         Returns:
             True if the number was set. False if it was another one during this call, and nothing
@@ -172,6 +191,8 @@ class Counter(SharedObject):
             TypeError: ``expected`` or ``number`` is not an integer.
             OutcomeUnknownError: The session ended before the reply, and the number may or may not
                 have been set.
+            DeadlineError: No server answered in time, and the number may or may not be set.
+                Subclass of TimeoutError.
 
         Note:
             Costs 1 request if this process knows that the number is ``expected``. Otherwise it
@@ -181,7 +202,7 @@ class Counter(SharedObject):
             or may not have been set.
         """
         wanted = validate_int("expected", expected), validate_int("number", number)
-        return bool(self._run(self._core.compare_and_set(*wanted)))
+        return bool(self._ask(self._core.compare_and_set(*wanted), timeout))
 
     def __repr__(self) -> str:
         number = repr_state(self, lambda: self._core.get())
@@ -267,50 +288,58 @@ class Value(SharedObject, Generic[Item]):
     def _decoded(self, node: Node) -> Versioned:
         return Versioned(self.client.codec.decode(node.data, self.path), node.stat.version)
 
-    def read(self, *, sync: bool = False) -> Versioned:
+    def read(self, *, sync: bool = False, timeout: float | None = None) -> Versioned:
         """Return the value and its version, as the server of this client knows them.
 
         Args:
             sync: Whether to return the latest value: a server may lag behind the leader of the
                 ensemble.
+            timeout: Maximum wait for the server, in seconds; None uses the client's default, -1 waits
+                forever.
 
         Returns:
             The value and its version.
 
         Raises:
             PayloadRefusedError: The value is unsigned, altered or unreadable.
+            DeadlineError: No server answered in time. Subclass of TimeoutError.
 
         Note:
             Costs 1 request, and 2 requests in 1 round trip with ``sync``.
         """
         core = self._core
-        return self._decoded(self._read(core.read_synced() if sync else core.read()))
+        return self._decoded(self._ask(core.read_synced() if sync else core.read(), timeout))
 
-    def get(self, *, sync: bool = False) -> Item:
+    def get(self, *, sync: bool = False, timeout: float | None = None) -> Item:
         """Return the value, like ``read().value``.
 
         Args:
             sync: Whether to return the latest value: a server may lag behind the leader of the
                 ensemble.
+            timeout: Maximum wait for the server, in seconds; None uses the client's default, -1 waits
+                forever.
 
         Returns:
             The value.
 
         Raises:
             PayloadRefusedError: The value is unsigned, altered or unreadable.
+            DeadlineError: No server answered in time. Subclass of TimeoutError.
 
         Note:
             Costs 1 request, and 2 requests in 1 round trip with ``sync``.
         """
-        item: Item = self.read(sync=sync).value
+        item: Item = self.read(sync=sync, timeout=timeout).value
         return item
 
-    def set(self, value: Item, *, version: int | None = None) -> bool:
+    def set(self, value: Item, *, version: int | None = None, timeout: float | None = None) -> bool:
         """Set the value, or set it only if it has a given version.
 
         Args:
             value: The new value.
             version: Version that the value must have; None sets it whatever its version.
+            timeout: Maximum wait for the server, in seconds; None uses the client's default, -1 waits
+                forever.
 
         Returns:
             True if the value was set. False if it has another version, and nothing was changed.
@@ -320,22 +349,26 @@ class Value(SharedObject, Generic[Item]):
             TypeError: ``version`` is neither an integer nor None.
             OutcomeUnknownError: The session ended before the reply, and the value may or may not
                 have been set.
+            DeadlineError: No server answered in time, and the value may or may not be set. Subclass
+                of TimeoutError.
 
         Note:
             Costs 1 request.
         """
         data = self._encoded(value)
         if version is None:
-            self._run(self._core.set(data))
+            self._ask(self._core.set(data), timeout)
             return True
-        return self._run(self._core.replace(validate_int("version", version), data)) is not None
+        return self._ask(self._core.replace(validate_int("version", version), data), timeout) is not None
 
-    def compare_and_set(self, expected: Item, value: Item) -> bool:
+    def compare_and_set(self, expected: Item, value: Item, *, timeout: float | None = None) -> bool:
         """Set the value if it equals the expected one.
 
         Args:
             expected: The value that is expected.
             value: The new value.
+            timeout: Maximum wait for the server, in seconds; None uses the client's default, -1 waits
+                forever.
 
         Returns:
             True if the value was set. False if it was another one at some moment of this call, and
@@ -346,24 +379,29 @@ class Value(SharedObject, Generic[Item]):
             PayloadError: The new value cannot be encoded, or is too large.
             OutcomeUnknownError: The session ended before the reply, and the value may or may not
                 have been set.
+            DeadlineError: No server answered in time, and the value may or may not be set. Subclass
+                of TimeoutError.
 
         Note:
             Costs 3 requests in 2 round trips, and as many more for each time that another process
             was faster.
         """
-        while True:
-            current, basis = self._read_for_update(sync=True)
-            if current.value != expected:
-                return False
-            if self._replace(current.version, value, basis):
-                return True
+        with self._limited(timeout):
+            while True:
+                current, basis = self._read_for_update(sync=True)
+                if current.value != expected:
+                    return False
+                if self._replace(current.version, value, basis):
+                    return True
 
-    def update(self, function: Callable[[Item], Item]) -> Item:
+    def update(self, function: Callable[[Item], Item], *, timeout: float | None = None) -> Item:
         """Replace the value with what a function makes of it, atomically.
 
         Args:
             function: Called with the value; returns the new one. It may be called several times,
                 and should have no side effects.
+            timeout: Maximum wait for the server, in seconds; None uses the client's default, -1 waits
+                forever.
 
         Returns:
             The new value.
@@ -373,26 +411,29 @@ class Value(SharedObject, Generic[Item]):
             PayloadError: The new value cannot be encoded, or is too large.
             OutcomeUnknownError: The session ended before the reply, and the value may or may not
                 have been set.
+            DeadlineError: No server answered in time, and the value may or may not be set. Subclass
+                of TimeoutError.
 
         Note:
             Costs 2 requests, and 2 more for each time that another process was faster.
 
             If ``function`` raises an error, this raises it too, and nothing is changed.
         """
-        while True:
-            current, basis = self._read_for_update(sync=False)
-            value = function(current.value)
-            if self._replace(current.version, value, basis):
-                return value
+        with self._limited(timeout):
+            while True:
+                current, basis = self._read_for_update(sync=False)
+                value = function(current.value)
+                if self._replace(current.version, value, basis):
+                    return value
 
     def _read_for_update(self, *, sync: bool) -> tuple[Versioned, Basis]:
         """Return the value, its version, and their basis."""
-        node, basis = self._read(self._core.read_for_update(sync=sync))
+        node, basis = self._ask(self._core.read_for_update(sync=sync))
         return self._decoded(node), basis
 
     def _replace(self, version: int, value: Item, basis: Basis) -> bool:
         """Set the value if it has this version, and its basis has not changed."""
-        return self._run(self._core.replace(version, self._encoded(value), basis)) is not None
+        return self._ask(self._core.replace(version, self._encoded(value), basis)) is not None
 
     def wait_for_change(self, timeout: float | None = None, *, version: int | None = None) -> Versioned | None:
         """Wait until the value is changed.

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from os import getpid
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from distsync._client.deadlines import deadline_in, limit_reads, remaining
+from distsync._client.deadlines import deadline_in, limit_predicate, remaining
 from distsync._client.default_client import current
 from distsync._objects.validation import validate_callback, validate_timeout
 from distsync._protocols.state.watch_cache import UNKNOWN, Listener, WatchCache
@@ -67,7 +67,7 @@ class Observable:
 
     if TYPE_CHECKING:
         _run: Callable[..., Any]
-        _read: Callable[..., Any]
+        _ask: Callable[..., Any]
         _explicit_client: Client | None
 
         @property
@@ -78,11 +78,12 @@ class Observable:
         """The watched state."""
         raise NotImplementedError
 
-    def _seen(self, sync: bool = False) -> Any:
+    def _seen(self, sync: bool = False, timeout: float | None = None) -> Any:
         """Return the state: the copy that the watch keeps current, or the result of a read.
 
         Args:
             sync: Whether to ask the leader of the ensemble.
+            timeout: The caller's timeout for a read, as in `SharedObject._ask`.
 
         Returns:
             The state.
@@ -91,7 +92,7 @@ class Observable:
         if glance is not None and not sync and (copy := glance.look()):
             return copy[0]
         client, watched = self.client, self._watched
-        value = self._read(watched.get(sync))
+        value = self._ask(watched.get(sync), timeout)
         self._glance = CachedRead(watched, client, self._explicit_client is None)
         return value
 
@@ -164,7 +165,7 @@ class PredicateWaitable(Observable):
             try:
                 seconds = remaining(deadline)
                 state = self._run(watched.get(), seconds)
-                with limit_reads(deadline):
+                with limit_predicate(deadline):
                     result = predicate()
             except DeadlineError as error:
                 raise_if_from_handler(error)

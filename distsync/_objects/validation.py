@@ -111,6 +111,8 @@ def validate_timeout(timeout: Any, rule: TimeoutRule = "condition", blocking: bo
         return float(timeout)
     elif timeout == -1:
         return None
+    elif rule == "call" and isinstance(timeout, (int, float)) and not timeout >= 0:  # NaN too
+        raise ValueError(f"timeout must be seconds >= 0, None, or -1 to wait forever, not {timeout}")
     else:
         seconds = _seconds(timeout)
     if seconds > TIMEOUT_MAX:

@@ -18,7 +18,7 @@ from distsync._protocols.receipts import Basis, Receipts
 from distsync._protocols.state.versioned_value import Remembered, ValueCore
 from distsync._protocols.steps import Node, Signal
 from distsync._signal_handlers import raise_if_from_handler
-from distsync.errors import CorruptNodeError
+from distsync.errors import CorruptNodeError, DeadlineError
 
 
 class Known(NamedTuple):
@@ -60,7 +60,7 @@ class CounterCore:
         """Add ``amount``. Return the new number. Raises OutcomeUnknownError."""
         turn = Signal()
         try:
-            await self.turns.wait(turn)
+            await self._wait_for_turn(turn)
             while True:
                 basis = await self.receipts.basis()
                 known = self.known.get(basis) or self.known_from(await self.value.read())
@@ -73,7 +73,7 @@ class CounterCore:
         """Set the number if it is ``expected``. Return whether it was. Raises OutcomeUnknownError."""
         turn = Signal()
         try:
-            await self.turns.wait(turn)
+            await self._wait_for_turn(turn)
             while True:
                 basis = await self.receipts.basis()
                 known = self.known.get(basis)
@@ -91,13 +91,18 @@ class CounterCore:
         """Set the number unconditionally. Raises OutcomeUnknownError."""
         turn = Signal()
         try:
-            await self.turns.wait(turn)
+            await self._wait_for_turn(turn)
             basis = await self.receipts.basis()
             self.known.set(None, basis)
             version = await self.value.set(encoded(number))
             self.known.set(None if version is None else Known(number, version), basis)
         finally:
             self.turns.pass_on(turn)
+
+    async def _wait_for_turn(self, turn: Signal) -> None:
+        """Wait until no other thread of this process changes the number. Raises DeadlineError."""
+        if not await self.turns.wait(turn):
+            raise DeadlineError(f"another change of {self.path} by this process")
 
     async def _replace(self, known: Known, number: int, basis: Basis) -> bool:
         self.known.set(None, basis)

@@ -1,0 +1,346 @@
+"""Timeouts of calls that ask the server, while it is paused or stopped: by argument, by block, by default.
+
+All calls run at the same time, each in a thread and on an object of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import partial
+from math import inf, nan
+from typing import Any
+
+import pytest
+from helpers.remote_functions import general as remote
+from helpers.servers import ServerProcess
+from helpers.timing import PATIENCE, UNIT, Control, eventually
+from helpers.worker_processes import Running
+
+import distsync
+from distsync._client.client import Client
+from distsync._client.deadlines import GRACE_S
+from distsync.errors import DeadlineError
+from distsync.queue import Queue
+from distsync.recipes import Config, Counter, Value
+from distsync.threading import Event, Lock
+
+SECONDS = 10 * UNIT
+"""The timeout of each call."""
+
+SHORT = 6 * UNIT
+"""The time of a block that ends during a test, and is long enough for a call."""
+
+LONG_SESSION_S = 10.0
+"""The session is alive until the end of a test."""
+
+Call = Callable[..., Any]
+
+
+def change_at(obj: Any, key: str) -> None:
+    obj[key] = 1
+
+
+#: Calls with a parameter ``timeout``: how to make the object, and the call.
+CALLS: dict[str, tuple[Callable[..., Any], Call]] = {
+    "Counter.get": (Counter, lambda it, **limit: it.get(**limit)),
+    "Counter.get with sync": (Counter, lambda it, **limit: it.get(sync=True, **limit)),
+    "Counter.add": (Counter, lambda it, **limit: it.add(2, **limit)),
+    "Counter.set": (Counter, lambda it, **limit: it.set(7, **limit)),
+    "Counter.compare_and_set": (Counter, lambda it, **limit: it.compare_and_set(0, 1, **limit)),
+    "Counter.destroy": (Counter, lambda it, **limit: it.destroy(**limit)),
+    "Value.read": (Value, lambda it, **limit: it.read(**limit)),
+    "Value.get": (Value, lambda it, **limit: it.get(**limit)),
+    "Value.set": (Value, lambda it, **limit: it.set(1, **limit)),
+    "Value.set of a version": (Value, lambda it, **limit: it.set(1, version=0, **limit)),
+    "Value.compare_and_set": (Value, lambda it, **limit: it.compare_and_set(None, 1, **limit)),
+    "Value.update": (Value, lambda it, **limit: it.update(lambda old: 1, **limit)),
+    "Config.snapshot": (Config, lambda it, **limit: it.snapshot(sync=True, **limit)),
+    "Config.replace": (Config, lambda it, **limit: it.replace({"a": 1}, **limit)),
+    "Config.clear": (Config, lambda it, **limit: it.clear(**limit)),
+    "Config.pop": (Config, lambda it, **limit: it.pop("a", None, **limit)),
+    "Config.setdefault": (Config, lambda it, **limit: it.setdefault("a", 1, **limit)),
+    "Config.compare_and_set": (Config, lambda it, **limit: it.compare_and_set("a", ..., 1, **limit)),
+    "Config.edit": (Config, lambda it, **limit: it.edit(dict.clear, **limit)),
+}
+
+#: Calls of these whose state is in a cache, and so need no server.
+CACHED = ("Config.setdefault",)
+
+#: Calls without it, to which the client's default and `distsync.timeout` apply.
+LIMITED: dict[str, tuple[Callable[..., Any], Call]] = {
+    "Counter.value": (Counter, lambda it: it.value),
+    "Counter +=": (Counter, lambda it: it.__iadd__(1)),
+    "Counter -=": (Counter, lambda it: it.__isub__(1)),
+    "Config[] =": (Config, lambda it: change_at(it, "a")),
+    "Config.update": (Config, lambda it: it.update(timeout=1)),
+    "del Config[]": (Config, lambda it: it.__delitem__("a")),
+    "Config[]": (Config, lambda it: it["a"]),
+    "len(Config)": (Config, len),
+    "iter(Config)": (Config, list),
+    "in Config": (Config, lambda it: "a" in it),
+}
+
+
+@pytest.fixture
+def make(own_server: ServerProcess) -> Iterator[Callable[..., Client]]:
+    """Yield a function that creates clients of the server that the test stops."""
+    made: list[Client] = []
+
+    def make_client(**settings: Any) -> Client:
+        made.append(Client(own_server.hosts, namespace="/timeouts", session_timeout=LONG_SESSION_S, **settings))
+        return made[-1]
+
+    yield make_client
+    for client in made:
+        client.close()
+
+
+@pytest.fixture(params=["paused", "killed"])
+def stop(request: pytest.FixtureRequest, own_server: ServerProcess) -> Iterator[Callable[[], None]]:
+    """Yield a function after which the server does not answer."""
+    yield own_server.pause if request.param == "paused" else own_server.kill
+    if own_server.process is not None:
+        own_server.resume()
+
+
+def ended(call: Callable[[], Any]) -> tuple[str, float]:
+    """Return the name of the error that ``call`` raises, or its result, and the seconds that it takes."""
+    began = time.monotonic()
+    try:
+        outcome = repr(call())
+    except BaseException as error:
+        outcome = type(error).__name__
+    return outcome, time.monotonic() - began
+
+
+def check_all_time_out(calls: dict[str, Callable[[], Any]]) -> None:
+    with Control() as control:
+        running = {name: Running(ended, call) for name, call in calls.items()}
+        found = {name: call.result() for name, call in running.items()}
+    late = SECONDS + GRACE_S + 6 * UNIT + control.late
+    wrong = {name: each for name, each in found.items() if each[0] != "DeadlineError" or not SECONDS <= each[1] <= late}
+    assert not wrong
+
+
+def objects_of(client: Client, calls: dict[str, tuple[Callable[..., Any], Call]]) -> dict[str, Any]:
+    """Return an object for each call, which has not been used."""
+    made = {name: kind(name=f"o{number}", client=client) for number, (name, (kind, _)) in enumerate(calls.items())}
+    client.sync()
+    return made
+
+
+def test_call_raises_deadline_error_at_its_timeout(make: Callable[..., Client], stop: Callable[[], None]) -> None:
+    objects = objects_of(make(), CALLS)
+    stop()
+    check_all_time_out({name: partial(CALLS[name][1], each, timeout=SECONDS) for name, each in objects.items()})
+
+
+def test_call_of_a_used_object_raises_deadline_error_at_its_timeout(
+    make: Callable[..., Client], stop: Callable[[], None]
+) -> None:
+    """A write was sent, or is sent to a server that does not answer, and its outcome is unknown."""
+    calls = {name: call for name, call in CALLS.items() if name not in CACHED}
+    objects = objects_of(make(), calls)
+    for name, each in objects.items():
+        calls[name][1](each)
+    stop()
+    check_all_time_out({name: partial(calls[name][1], each, timeout=SECONDS) for name, each in objects.items()})
+
+
+def test_call_without_a_timeout_ends_at_the_default_of_its_client(
+    make: Callable[..., Client], stop: Callable[[], None]
+) -> None:
+    every = {**CALLS, **LIMITED}
+    objects = objects_of(make(timeout=SECONDS), every)
+    stop()
+    check_all_time_out({name: partial(every[name][1], each) for name, each in objects.items()})
+
+
+def test_call_in_a_block_ends_with_the_time_of_the_block(make: Callable[..., Client], stop: Callable[[], None]) -> None:
+    """The default, which is shorter here, does not apply in the block."""
+    every = {**CALLS, **LIMITED}
+    objects = objects_of(make(timeout=SECONDS / 2), every)
+    stop()
+
+    def in_block(name: str) -> None:
+        with distsync.timeout(SECONDS):
+            every[name][1](objects[name])
+
+    check_all_time_out({name: partial(in_block, name) for name in objects})
+
+
+def test_write_that_timed_out_is_executed_at_most_once(
+    make: Callable[..., Client], own_server: ServerProcess, stop: Callable[[], None]
+) -> None:
+    number = Counter(name="n", client=make())
+    number.add(1)
+    stop()
+    with pytest.raises(DeadlineError):
+        number.add(10, timeout=UNIT)
+    own_server.resume() if own_server.process is not None else own_server.start()
+    number.add(100, timeout=PATIENCE)
+    assert number.get() in (101, 111)
+
+
+def test_turn_of_a_thread_that_waits_for_another_one_ends_in_time(
+    make: Callable[..., Client], own_server: ServerProcess
+) -> None:
+    """It went on without its turn, and sent a request after its deadline."""
+    number = Counter(name="n", client=make())
+    number.add(1)
+    own_server.pause()
+    try:
+        first = Running(number.add, 10)
+        eventually(lambda: number._core.turns.is_held)
+        requests = number.client.statistics().requests
+        with pytest.raises(DeadlineError, match="another change"):
+            number.add(100, timeout=2 * UNIT)
+        assert number.client.statistics().requests == requests
+    finally:
+        own_server.resume()
+    assert first.result() == 11
+    assert number.get() == 11
+
+
+# ---- distsync.timeout
+
+
+def test_blocks_nest_and_the_nearer_deadline_counts(client: Client) -> None:
+    number = Counter(name="n")
+    with distsync.timeout(PATIENCE), distsync.timeout(SHORT), distsync.timeout(None), distsync.timeout(PATIENCE):
+        number += 1
+        time.sleep(SHORT + UNIT)
+        with pytest.raises(DeadlineError, match="no time is left") as late:
+            number.add(10)
+        assert not late.value.sent
+        with pytest.raises(DeadlineError):
+            number.add(100, timeout=PATIENCE)
+    assert number.add(1000) == 1001
+
+
+def test_block_counts_from_its_start_and_ends_with_an_exception(client: Client) -> None:
+    number, limit = Counter(name="n"), distsync.timeout(SHORT)
+    time.sleep(SHORT + UNIT)
+    with suppress(KeyError), limit:
+        number.add(1)
+        raise KeyError
+    time.sleep(SHORT)
+    assert number.add(1) == 2
+
+
+def test_block_is_that_of_its_thread_and_of_its_task(client: Client) -> None:
+    number = Counter(name="n")
+
+    async def limited() -> str:
+        with distsync.timeout(SHORT):
+            await asyncio.sleep(SHORT + UNIT)
+            return remote.catch(number.add, 1)
+
+    async def free() -> str:
+        await asyncio.sleep(SHORT)
+        return remote.catch(number.add, 10)
+
+    async def both() -> list[str]:
+        return await asyncio.gather(limited(), free())
+
+    with distsync.timeout(SHORT):
+        time.sleep(SHORT + UNIT)
+        assert Running(remote.catch, number.add, 100).result() == "100"
+    assert asyncio.run(both()) == ["DeadlineError", "110"]
+
+
+def test_block_of_no_seconds_gets_replies_of_a_server_that_answers(client: Client) -> None:
+    with distsync.timeout(0):
+        assert Counter(name="n").add(1) == 1
+
+
+def test_release_after_the_end_of_a_block_is_executed(client: Client) -> None:
+    lock = Lock(name="a")
+    with distsync.timeout(SHORT):
+        lock.acquire()
+        time.sleep(SHORT + UNIT)
+        lock.release()
+    assert not lock.locked()
+
+
+# ---- what counts
+
+
+def test_minus_one_waits_longer_than_the_default(make: Callable[..., Client], own_server: ServerProcess) -> None:
+    number = Counter(name="n", client=make(timeout=UNIT))
+    number.add(1, timeout=PATIENCE)
+    own_server.pause()
+    waiting = Running(partial(number.add, 1, timeout=-1))
+    with pytest.raises(DeadlineError):
+        number.get()
+    time.sleep(SECONDS)
+    assert waiting.is_alive()
+    own_server.resume()
+    assert waiting.result() == 2
+
+
+def test_default_does_not_limit_a_wait_for_another_process(make_client: Callable[..., Client]) -> None:
+    hasty, other = make_client(timeout=2 * UNIT), make_client()
+    flag = Event(name="e", client=hasty)
+    waiting = [Running(flag.wait), Running(Queue[int](name="q", client=hasty).get)]
+    waiting.append(Running(Config(name="c", client=hasty).wait_for, lambda: Counter(name="n", client=hasty).get()))
+    time.sleep(SECONDS)
+    assert all(each.is_alive() for each in waiting)
+    Event(name="e", client=other).set()
+    Queue[int](name="q", client=other).put(1)
+    Counter(name="n", client=other).set(3)
+    Config(name="c", client=other)["a"] = 1
+    assert [each.result() for each in waiting] == [True, 1, 3]
+
+
+def test_default_does_not_end_a_wait_whose_predicate_reads_in_an_outage(
+    make: Callable[..., Client], own_server: ServerProcess
+) -> None:
+    """A call without a timeout waits, and so do the reads of its predicate."""
+    client = make(timeout=2 * UNIT)
+    settings, number = Config(name="c", client=client), Counter(name="n", client=client)
+    settings.snapshot(timeout=PATIENCE)
+    evaluated: list[bool] = []
+
+    def is_positive() -> bool:
+        if not evaluated:
+            own_server.pause()
+        evaluated.append(True)
+        return number.get() >= 0
+
+    waiting = Running(settings.wait_for, is_positive)
+    eventually(lambda: evaluated)
+    time.sleep(SECONDS)
+    own_server.resume()
+    assert waiting.result() is True
+
+
+INVALID = {
+    -2: ValueError,
+    -inf: ValueError,
+    nan: ValueError,
+    inf: OverflowError,
+    1e18: OverflowError,
+    "soon": TypeError,
+}
+
+
+@pytest.mark.parametrize("seconds", INVALID)
+def test_invalid_timeout_of_a_call_is_refused_and_nothing_is_done(client: Client, seconds: Any) -> None:
+    number, value = Counter(name="n"), Value[Any](name="v")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for call in (number.add, number.get, partial(value.update, lambda old: 1), value.destroy):
+            with pytest.raises(INVALID[seconds]):
+                call(timeout=seconds)
+        with pytest.raises(INVALID[seconds]):
+            distsync.timeout(seconds)
+        gc.collect()
+    assert not caught  # of a coroutine that was never awaited
+    assert number.get() == 0
+    assert value.get() is None
