@@ -253,7 +253,7 @@ class Executor(_stdlib.Executor):
         elsewhere, too, because they would create it again.
 
         Args:
-            timeout: Maximum wait in seconds; None waits forever.
+            timeout: Maximum wait in seconds; None uses the client's default, and -1 waits forever.
 
         Raises:
             ValueError: The executor was not shut down.

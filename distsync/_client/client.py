@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from distsync._client import gevent_check, lifecycle, tls
 from distsync._client.acls import Access
 from distsync._client.connection_state import ClientStatistics, ConnectionState
+from distsync._client.deadlines import ask_timeout
 from distsync._client.embedded_locator import embedded_server_identity
 from distsync._client.ensemble_status import Server, ask_all
 from distsync._client.lease.lease_clock import LeaseClock
@@ -117,7 +118,12 @@ class Client:
             raise
 
     async def run_async(
-        self, protocol: Coroutine[Any, Any, Result], timeout: float | None = None, subject: Loggable | None = None
+        self,
+        protocol: Coroutine[Any, Any, Result],
+        timeout: float | None = None,
+        subject: Loggable | None = None,
+        *,
+        in_order: bool = False,
     ) -> Result:
         """Await a protocol on the running event loop, until it has ended.
 
@@ -127,6 +133,8 @@ class Client:
             protocol: The coroutine to drive.
             timeout: Maximum wait in seconds; None waits forever.
             subject: The object that the log names if this waits for long; None logs nothing.
+            in_order: Whether a call with a timeout starts after earlier calls of this loop on the
+                object, as one without a timeout always does.
 
         Returns:
             The result of the protocol.
@@ -135,6 +143,7 @@ class Client:
             UnreachableError: No server could be reached for the first connection, within the
                 timeout and at most ``connect_timeout``.
             ClientClosedError: The client is closed, or was closed during the call.
+            DeadlineError: The timeout passed before the call could start.
 
         Note:
             If cancelled, asyncio.CancelledError is thrown into the protocol, which then has a
@@ -151,7 +160,7 @@ class Client:
             protocol.close()
             raise
         try:
-            result: Result = await asyncio_driver.run(runtime, protocol, timeout, subject)
+            result: Result = await asyncio_driver.run(runtime, protocol, timeout, subject, in_order)
             return result
         except DistsyncError:
             if self._is_outlived():
@@ -326,7 +335,7 @@ class Client:
 
         Args:
             path: Path whose changes are needed.
-            timeout: Maximum wait in seconds; None waits forever.
+            timeout: Maximum wait in seconds; None uses the client's default.
 
         Raises:
             ValueError: ``path`` is not a valid path.
@@ -341,7 +350,9 @@ class Client:
 
             Source: ZooKeeper's sync; Zab, followers.
         """
-        self.run(_sync(paths.check_path(path) if path != "/" else path), timeout)
+        checked = paths.check_path(path) if path != "/" else path
+        seconds = ask_timeout(timeout, self.settings.timeout if timeout is None else None)
+        self.run(_sync(checked), seconds)
 
     def ensemble(self, timeout: float = 2.0) -> list[Server]:
         """Return the role and the last transaction of each server in ``hosts``.

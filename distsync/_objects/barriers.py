@@ -138,21 +138,29 @@ class Barrier(ParametrizedObject):
     def reset(self) -> None:
         """Reset the barrier; waiting threads get BrokenBarrierError.
 
+        Raises:
+            DeadlineError: No server answered within the client's default timeout, and the barrier
+                may or may not be reset. Subclass of TimeoutError.
+
         Note:
             Costs 3 requests in 2 round trips, and 3 more in the background. Costs 5 requests in 2
             round trips if the barrier has no name, and no thread has arrived yet.
         """
         core = self._core
-        self._run(self._using(core, core.reset))
+        self._ask(self._using(core, core.reset))
 
     def abort(self) -> None:
         """Break the barrier; waiting and arriving threads get BrokenBarrierError.
+
+        Raises:
+            DeadlineError: No server answered within the client's default timeout, and the barrier
+                may or may not be broken. Subclass of TimeoutError.
 
         Note:
             Costs 2 requests, and 3 requests in 2 round trips if the barrier was already broken.
         """
         core = self._core
-        self._run(self._using(core, core.abort))
+        self._ask(self._using(core, core.abort))
 
     @property
     def parties(self) -> int:
@@ -163,21 +171,29 @@ class Barrier(ParametrizedObject):
     def n_waiting(self) -> int:
         """The number of threads that are waiting now.
 
+        Raises:
+            DeadlineError: No server answered within the client's default timeout. Subclass of
+                TimeoutError.
+
         Note:
             Costs 2 requests in 1 round trip.
         """
         core = self._core
-        return int(self._read(self._using(core, core.state))[0])
+        return int(self._ask(self._using(core, core.state))[0])
 
     @property
     def broken(self) -> bool:
         """Whether the barrier is broken.
 
+        Raises:
+            DeadlineError: No server answered within the client's default timeout. Subclass of
+                TimeoutError.
+
         Note:
             Costs 2 requests in 1 round trip.
         """
         core = self._core
-        return bool(self._read(self._using(core, core.state))[1])
+        return bool(self._ask(self._using(core, core.state))[1])
 
     def __repr__(self) -> str:
         state = repr_state(self, lambda: self._core.state(), (0, False))
@@ -273,21 +289,29 @@ class DoubleBarrier(ParametrizedObject):
     def n_waiting(self) -> int:
         """The number of threads that wait to enter, including those of the next round.
 
+        Raises:
+            DeadlineError: No server answered within the client's default timeout. Subclass of
+                TimeoutError.
+
         Note:
             Costs 2 requests in 1 round trip.
         """
         core = self._core
-        return int(self._read(self._using(core, core.state))[0])
+        return int(self._ask(self._using(core, core.state))[0])
 
     @property
     def n_inside(self) -> int:
         """The number of threads that have entered and not left.
 
+        Raises:
+            DeadlineError: No server answered within the client's default timeout. Subclass of
+                TimeoutError.
+
         Note:
             Costs 2 requests in 1 round trip.
         """
         core = self._core
-        return int(self._read(self._using(core, core.state))[1])
+        return int(self._ask(self._using(core, core.state))[1])
 
     async def _delete_tree(self, path: str) -> None:
         await delete_double_barrier(path)

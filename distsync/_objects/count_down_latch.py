@@ -94,18 +94,22 @@ class CountDownLatch(ParametrizedObject):
 
         Raises:
             MismatchError: Other processes use the latch with another count.
+            DeadlineError: No server answered within the client's default timeout. Subclass of
+                TimeoutError.
 
         Note:
             Costs 1 request.
         """
         core = self._core
-        return int(self._read(self._using(core, core.tally)).remaining)
+        return int(self._ask(self._using(core, core.tally)).remaining)
 
-    def count_down(self, n: int = 1) -> int:
+    def count_down(self, n: int = 1, *, timeout: float | None = None) -> int:
         """Count down, and open the latch if no steps are left.
 
         Args:
             n: Number of steps, at least 1. The count does not fall below zero.
+            timeout: Maximum wait for the server, in seconds; None uses the client's default, -1 waits
+                forever.
 
         Returns:
             The number of steps left.
@@ -116,6 +120,8 @@ class CountDownLatch(ParametrizedObject):
             MismatchError: Other processes use the latch with another count.
             OutcomeUnknownError: The session ended before the reply, and the steps may or may not
                 have been counted.
+            DeadlineError: No server answered in time, and the steps may or may not be counted.
+                Subclass of TimeoutError.
 
         Note:
             Costs 2 requests, and 2 more for each time that another process was faster. If the latch
@@ -123,13 +129,15 @@ class CountDownLatch(ParametrizedObject):
             sends 1 event to each client that waits.
         """
         core, steps = self._core, validate_int("n", n, least=1)
-        return int(self._run(self._using(core, lambda: core.count_down(steps))))
+        return int(self._ask(self._using(core, lambda: core.count_down(steps)), timeout))
 
-    def try_set_count(self, count: int) -> bool:
+    def try_set_count(self, count: int, *, timeout: float | None = None) -> bool:
         """Close the latch again with a new number of steps, if it is open.
 
         Args:
             count: Number of steps until the latch opens, at least 1.
+            timeout: Maximum wait for the server, in seconds; None uses the client's default, -1 waits
+                forever.
 
         Returns:
             True if the latch was closed. False if it was not open, and nothing was changed.
@@ -140,6 +148,8 @@ class CountDownLatch(ParametrizedObject):
             MismatchError: Other processes use the latch with another count.
             OutcomeUnknownError: The session ended before the reply, and the count may or may not
                 have been set.
+            DeadlineError: No server answered in time, and the count may or may not be set. Subclass
+                of TimeoutError.
 
         Note:
             Costs 2 requests, and 3 requests in 2 round trips if the latch is not open.
@@ -147,7 +157,7 @@ class CountDownLatch(ParametrizedObject):
             Source: Redisson's ``trySetCount``.
         """
         core, steps = self._core, validate_int("count", count, least=1)
-        return bool(self._run(self._using(core, lambda: core.try_set_count(steps))))
+        return bool(self._ask(self._using(core, lambda: core.try_set_count(steps)), timeout))
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until the latch is open, or has been open since the call began.

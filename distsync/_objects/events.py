@@ -79,6 +79,10 @@ class Event(Observable, SharedObject):
         Returns:
             True if the flag is set.
 
+        Raises:
+            DeadlineError: No server answered within the client's default timeout. Subclass of
+                TimeoutError.
+
         Note:
             Costs 1 request and 1 watch, or 2 requests if the event was never used. Costs no request
             after that until the flag changes.
@@ -99,12 +103,14 @@ class Event(Observable, SharedObject):
         Raises:
             OutcomeUnknownError: The session ended before the reply, and the flag may or may not be
                 set.
+            DeadlineError: No server answered within the client's default timeout, and the flag may
+                or may not be set. Subclass of TimeoutError.
 
         Note:
             Costs 1 request, and 1 event for each waiting client.
         """
         if self.client.may_wait():
-            self._run(self._core.set())
+            self._ask(self._core.set())
         else:
             self.client.background(self._as_member(self._core.set()))
 
@@ -117,12 +123,14 @@ class Event(Observable, SharedObject):
         Raises:
             OutcomeUnknownError: The session ended before the reply, and the flag may or may not be
                 cleared.
+            DeadlineError: No server answered within the client's default timeout, and the flag may
+                or may not be cleared. Subclass of TimeoutError.
 
         Note:
             Costs 2 requests if the flag is set, and 3 requests in 2 round trips if it is not.
         """
         if self.client.may_wait():
-            self._run(self._core.clear())
+            self._ask(self._core.clear())
         else:
             self.client.background(self._as_member(self._core.clear()))
 

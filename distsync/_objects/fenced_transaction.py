@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from distsync._client.naming.paths import check_path
+from distsync._objects.base import ask_timeout_of, raise_if_late
 from distsync._protocols.receipts import Operation, Receipts
 from distsync._protocols.steps import (
     ZNODE_DELETED,
@@ -23,7 +24,7 @@ from distsync._protocols.steps import (
     Wait,
     WakeReason,
 )
-from distsync.errors import DeadlineError, LockLostError, NoNodeError
+from distsync.errors import DeadlineError, LockLostError, NoNodeError, OutcomeUnknownError
 
 if TYPE_CHECKING:
     from distsync._client.client import Client
@@ -136,12 +137,16 @@ class GuardedTransaction:
         """
         self._operations.append(Check(check_path(path), _version(version)))
 
-    def commit(self) -> tuple[Any, ...] | None:
+    def commit(self, *, timeout: float | None = None) -> tuple[Any, ...] | None:
         """Execute all operations in one transaction.
 
-        If this raises, nothing was done, unless it raises OutcomeUnknownError. If the ensemble
+        If this raises, nothing was done, unless it raises OutcomeUnknownError or DeadlineError. If the ensemble
         refuses an operation, this raises the error of that operation, for example NoNodeError,
         NodeExistsError or BadVersionError.
+
+        Args:
+            timeout: Maximum wait for the server, in seconds; None uses the client's default, -1 waits
+                forever.
 
         Returns:
             One result for each operation; None if the transaction was executed, but its reply was
@@ -153,14 +158,21 @@ class GuardedTransaction:
             PayloadTooLargeError: The operations are larger than 1 MiB in all.
             OutcomeUnknownError: The session ended before the reply, and the operations may or may
                 not have been executed.
+            DeadlineError: No server answered in time, and the operations may or may not be
+                executed. Subclass of TimeoutError.
 
         Note:
             Costs 1 request.
         """
         if self.committed:
             raise RuntimeError("this transaction was committed before: make another one")
+        seconds = ask_timeout_of(self._client, timeout)
         self.committed = True
-        return self._client.run(self._commit())
+        try:
+            return self._client.run(self._commit(), seconds)
+        except OutcomeUnknownError as unknown:
+            raise_if_late(unknown)
+            raise
 
     async def _commit(self) -> tuple[Any, ...] | None:
         if self._pid != os.getpid():

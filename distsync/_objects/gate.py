@@ -72,15 +72,23 @@ class Gate(SharedObject):
     def is_open(self) -> bool:
         """Whether the gate is open.
 
+        Raises:
+            DeadlineError: No server answered within the client's default timeout. Subclass of
+                TimeoutError.
+
         Note:
             Costs 1 request.
         """
-        return bool(self._read(self._core.is_open()))
+        return bool(self._ask(self._core.is_open()))
 
-    def close(self) -> bool:
+    def close(self, *, timeout: float | None = None) -> bool:
         """Close the gate, so that arriving threads wait.
 
         It stays closed when this process exits.
+
+        Args:
+            timeout: Maximum wait for the server, in seconds; None uses the client's default, -1 waits
+                forever.
 
         Returns:
             True if this call closed the gate; False if it was already closed.
@@ -88,14 +96,20 @@ class Gate(SharedObject):
         Raises:
             OutcomeUnknownError: The session ended before the reply, and the gate may or may not
                 have been closed.
+            DeadlineError: No server answered in time, and the gate may or may not be closed.
+                Subclass of TimeoutError.
 
         Note:
             Costs 1 request.
         """
-        return bool(self._run(self._core.close()))
+        return bool(self._ask(self._core.close(), timeout))
 
-    def open(self) -> bool:
+    def open(self, *, timeout: float | None = None) -> bool:
         """Open the gate and wake all waiters, even if it is closed again immediately afterwards.
+
+        Args:
+            timeout: Maximum wait for the server, in seconds; None uses the client's default, -1 waits
+                forever.
 
         Returns:
             True if this call opened the gate; False if it was already open.
@@ -103,11 +117,13 @@ class Gate(SharedObject):
         Raises:
             OutcomeUnknownError: The session ended before the reply, and the gate may or may not
                 have been opened.
+            DeadlineError: No server answered in time, and the gate may or may not be opened.
+                Subclass of TimeoutError.
 
         Note:
             Costs 1 request, and 1 event for each waiting client.
         """
-        return bool(self._run(self._core.open()))
+        return bool(self._ask(self._core.open(), timeout))
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until the gate is open, or has been open since the call began.

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from distsync._client import contender_info
 from distsync._client.contender_info import Contender, describe
+from distsync._client.deadlines import NO_WAIT_S, deadline_in, earliest, remaining
 from distsync._client.json_data import encode, fields, with_data
-from distsync._objects.base import SharedObject
+from distsync._objects.base import SharedObject, ask_timeout_of
 from distsync._objects.observable import PredicateWaitable, call_logged
 from distsync._objects.validation import refuse_positional, validate_callback
 from distsync._pickle import public_in
@@ -129,12 +130,14 @@ class Group(PredicateWaitable, SharedObject):
 
     # ---- members
 
-    def join(self, data: Any = None) -> Member:
+    def join(self, data: Any = None, *, timeout: float | None = None) -> Member:
         """Add a member to the group, until it leaves, this process exits or its client is closed.
 
         Args:
             data: Any JSON value that the other processes can read; a str or None with
                 ``layout="kazoo"``.
+            timeout: Maximum wait for the server, in seconds; None uses the client's default, -1 waits
+                forever.
 
         Returns:
             The new member.
@@ -143,6 +146,8 @@ class Group(PredicateWaitable, SharedObject):
             TypeError: ``data`` is not a str with ``layout="kazoo"``.
             PayloadPickleError: ``data`` is not JSON.
             PayloadTooLargeError: ``data`` is too large.
+            DeadlineError: No server answered in time, and no member has joined, or it leaves in the
+                background. Subclass of TimeoutError.
 
         Note:
             Costs 1 request, and 1 in the background.
@@ -160,7 +165,7 @@ class Group(PredicateWaitable, SharedObject):
         encode(data, "the data of a member")
         names: list[str] = []
         try:
-            name = self._run(self._core.join(member_data, kazoo, names))
+            name = self._ask(self._core.join(member_data, kazoo, names), timeout)
             return Member(name, data, contender_info.read(member_data, f"{self.path}/{name}", 0))
         except BaseException as error:  # perhaps interrupted after it had joined
             if is_interrupt(error):
@@ -168,29 +173,32 @@ class Group(PredicateWaitable, SharedObject):
                     self.client.background(self._core.leave(name))
             raise
 
-    def leave(self, member: Member | None = None) -> None:
+    def leave(self, member: Member | None = None, *, timeout: float | None = None) -> None:
         """Remove a member of this process, or all of them.
 
         Args:
             member: The member that leaves; None removes all members of this process.
+            timeout: Maximum wait for the server, in seconds. None uses the client's default; the wait
+                is never longer than the session timeout.
 
         Raises:
             NotHeldError: This process has not joined, or the member has left. Subclass of
                 RuntimeError.
+            DeadlineError: No time was left, and no member has left. Subclass of TimeoutError.
 
         Note:
             Costs 1 request for each member.
 
-            If the connection is lost, this waits for at most the session timeout, and the znode is
-            deleted in the background.
+            If no server answers in time, the members leave in the background.
         """
         core = self._core
         names = core.mine if member is None else [member.id]
         if not names or not set(names) <= set(core.mine):
             raise NotHeldError(f"{self.path}: {'this process' if member is None else member.id} is no member from here")
+        seconds = earliest(ask_timeout_of(self.client, timeout), self.client.settings.session_timeout)
+        deadline = deadline_in(seconds)
         for name in names:
-            seconds = self.client.settings.session_timeout
-            self._run(core.leave(name), seconds)
+            self._run(core.leave(name), max(remaining(deadline) or 0.0, NO_WAIT_S))
 
     @property
     def joined(self) -> bool:
@@ -205,25 +213,34 @@ class Group(PredicateWaitable, SharedObject):
     def members(self) -> frozenset[Member]:
         """The present members of all processes.
 
+        Raises:
+            DeadlineError: No server answered within the client's default timeout. Subclass of
+                TimeoutError.
+
         Note:
             Costs no request if nothing has changed since the last read. After a change it costs 1,
             and 1 for each new member.
         """
         return self.find_members()
 
-    def find_members(self, *, sync: bool = False) -> frozenset[Member]:
+    def find_members(self, *, sync: bool = False, timeout: float | None = None) -> frozenset[Member]:
         """Return the present members of all processes.
 
         Args:
             sync: Whether to read what a quorum of the ensemble knows: a server may lag behind.
+            timeout: Maximum wait for the server, in seconds; None uses the client's default, -1 waits
+                forever.
 
         Returns:
             The members.
 
+        Raises:
+            DeadlineError: No server answered in time. Subclass of TimeoutError.
+
         Note:
             Costs as many requests as `members`, and 2 requests with ``sync``.
         """
-        return frozenset(self._shown_members(self._seen(sync)))
+        return frozenset(self._shown_members(self._seen(sync, timeout)))
 
     def _shown_members(self, members: Members) -> list[Member]:
         return [_member(self.path, name, node) for name, node in sorted(members.items(), key=_age)]

@@ -95,8 +95,12 @@ class IdGenerator(ParametrizedObject):
         core: IdsCore = self._agreed_state(partial(IdsCore, **self._parameters, receipts=self._receipts))
         return core
 
-    def next_id(self) -> int:
+    def next_id(self, *, timeout: float | None = None) -> int:
         """Return an id that no other call gets.
+
+        Args:
+            timeout: Maximum wait for the server, in seconds; None uses the client's default, -1 waits
+                forever.
 
         Returns:
             The id.
@@ -105,6 +109,8 @@ class IdGenerator(ParametrizedObject):
             MismatchError: Other processes use this name with another block or start.
             CorruptNodeError: The generator's znode was deleted, or restored from a backup, while it
                 was in use, and ids would repeat.
+            DeadlineError: No server answered in time, and ids may be skipped. Subclass of
+                TimeoutError.
 
         Note:
             Costs no request if ids of this process's block are left, otherwise 1.
@@ -112,13 +118,15 @@ class IdGenerator(ParametrizedObject):
             If the session ends, the call continues in the next one. If interrupted, the id is
             skipped.
         """
-        return self.next_ids(1)[0]
+        return self.next_ids(1, timeout=timeout)[0]
 
-    def next_ids(self, count: int) -> list[int]:
+    def next_ids(self, count: int, *, timeout: float | None = None) -> list[int]:
         """Return ids that no other call gets.
 
         Args:
             count: Number of ids; 0 returns an empty list.
+            timeout: Maximum wait for the server, in seconds; None uses the client's default, -1 waits
+                forever.
 
         Returns:
             The ids, in increasing order.
@@ -129,6 +137,8 @@ class IdGenerator(ParametrizedObject):
             MismatchError: Other processes use this name with another block or start.
             CorruptNodeError: The generator's znode was deleted, or restored from a backup, while it
                 was in use, and ids would repeat.
+            DeadlineError: No server answered in time, and ids may be skipped. Subclass of
+                TimeoutError.
 
         Note:
             Costs 1 request for each block that is begun.
@@ -137,7 +147,7 @@ class IdGenerator(ParametrizedObject):
             skipped.
         """
         core, few = self._core, validate_int("count", count, least=0)
-        return list(self._run(self._using(core, lambda: core.take(few))))
+        return list(self._ask(self._using(core, lambda: core.take(few)), timeout))
 
     def __iter__(self) -> Iterator[int]:
         return self

@@ -8,6 +8,7 @@ from queue import Empty
 from typing import TYPE_CHECKING, Any, Generic
 
 from distsync._client.contender_info import describe
+from distsync._objects.base import ask_timeout_of
 from distsync._objects.queues import Item, Queue
 from distsync._objects.validation import validate_timeout
 from distsync._protocols.queues.bulk import Progress, put_many
@@ -114,22 +115,28 @@ class Delivery(Generic[Item]):
         """
         return self in self._queue._open() and not self._claimed.loss.fired
 
-    def done(self) -> None:
+    def done(self, *, timeout: float | None = None) -> None:
         """Mark the item as done, and remove it from the queue.
+
+        Args:
+            timeout: Maximum wait for the server, in seconds; None uses the client's default, -1 waits
+                forever.
 
         Raises:
             LockLostError: The item was lost, and another process has got it.
             ValueError: The delivery was ended before.
             OutcomeUnknownError: The session ended before the reply, and the item may or may not
                 have been lost.
+            DeadlineError: No server answered in time, and the item is either done or redelivered.
+                Subclass of TimeoutError.
 
         Note:
             Costs 1 request.
         """
-        if not self._queue._end(self, _done):
+        if not self._queue._end(self, _done, timeout):
             raise ValueError(_ENDED)
 
-    def nack(self, *, delay: float = 0.0) -> None:
+    def nack(self, *, delay: float = 0.0, timeout: float | None = None) -> None:
         """Give the item back for redelivery, first in order or after ``delay`` seconds.
 
         An item that was delivered ``max_deliveries`` times becomes a dead letter instead.
@@ -137,6 +144,8 @@ class Delivery(Generic[Item]):
         Args:
             delay: Seconds until the item can be got again; 0 makes it available at once. The clock
                 of the ZooKeeper servers counts.
+            timeout: Maximum wait for the server, in seconds; None uses the client's default, -1 waits
+                forever.
 
         Raises:
             LockLostError: The item was lost, and another process has got it.
@@ -145,11 +154,13 @@ class Delivery(Generic[Item]):
                 years.
             OutcomeUnknownError: The session ended before the reply, and the item may or may not
                 have been lost.
+            DeadlineError: No server answered in time, and the item is given back, perhaps without
+                the delay. Subclass of TimeoutError.
 
         Note:
             Costs 1 request, and 2 with a delay.
         """
-        if not self._queue._end(self, self._queue._nacking(delay)):
+        if not self._queue._end(self, self._queue._nacking(delay), timeout):
             raise ValueError(_ENDED)
 
     def __enter__(self) -> Delivery[Item]:
@@ -314,6 +325,8 @@ class JoinableQueue(Queue[Item]):
             TypeError: ``key`` is not a str, or ``delay`` is not a number.
             ValueError: ``delay`` is negative or more than 10 years, or ``timeout`` is negative and
                 the queue is bounded.
+            DeadlineError: No server answered within the client's default timeout, and the item may
+                or may not be put. Only without a bound and ``timeout``. Subclass of TimeoutError.
 
         Note:
             Costs 1 request, or 2 with a delay. With a bound, it costs 4 in 1 round trip if there is
@@ -330,7 +343,8 @@ class JoinableQueue(Queue[Item]):
         if key is not None and not isinstance(key, str):
             raise TypeError(f"key must be a str, not {type(key).__name__}")
         waits, data = seconds if self.maxsize > 0 else timeout, self._encoded(item)
-        return bool(self._run(self._claims.add(data, bool(block), later, key, self.maxsize, waits is None), waits))
+        adding = self._claims.add(data, bool(block), later, key, self.maxsize, waits is None)
+        return bool(self._run_put(adding, waits, self.maxsize))
 
     def put_many(self, items: Iterable[Item], block: bool = True, timeout: float | None = None) -> None:
         """Put several items, in order, in batches of up to 100.
@@ -353,6 +367,8 @@ class JoinableQueue(Queue[Item]):
             OutcomeUnknownError: The timeout passed or the session ended before the reply, and a
                 batch may or may not have been put.
             ValueError: ``timeout`` is negative and the queue is bounded.
+            DeadlineError: No server answered within the client's default timeout, and a batch may
+                or may not be put. Only without a bound and ``timeout``. Subclass of TimeoutError.
 
         Note:
             Costs as many requests as Queue.put_many.
@@ -372,7 +388,7 @@ class JoinableQueue(Queue[Item]):
         encoded = [("", ItemHeader().before(self._encoded(item))) for item in items]
         progress = Progress()
         try:
-            self._run(put_many(self._claims, encoded, bool(block), progress, self.maxsize), seconds)
+            self._run_put(put_many(self._claims, encoded, bool(block), progress, self.maxsize), seconds, self.maxsize)
         except BaseException as error:
             error.put = progress.put  # type: ignore[attr-defined]
             raise
@@ -520,6 +536,8 @@ class JoinableQueue(Queue[Item]):
                 and another process has got it. Undo the work on it, or it takes effect twice.
             OutcomeUnknownError: The session ended before the reply, and the item may or may not
                 have been lost.
+            DeadlineError: No server answered within the client's default timeout, and the item is
+                either done or redelivered. Subclass of TimeoutError.
 
         Note:
             Costs 1 request.
@@ -528,7 +546,7 @@ class JoinableQueue(Queue[Item]):
         """
         self._end_mine(item, "task_done() called too many times", _done)
 
-    def nack(self, item: Item = _NONE, *, delay: float = 0.0) -> None:
+    def nack(self, item: Item = _NONE, *, delay: float = 0.0, timeout: float | None = None) -> None:
         """Give an item back for redelivery, first in order or after ``delay`` seconds.
 
         The item is chosen as in `task_done`. An item that was delivered ``max_deliveries`` times
@@ -539,6 +557,8 @@ class JoinableQueue(Queue[Item]):
                 first one.
             delay: Seconds until the item can be got again; 0 makes it available at once. The clock
                 of the ZooKeeper servers counts.
+            timeout: Maximum wait for the server, in seconds; None uses the client's default, -1 waits
+                forever.
 
         Raises:
             TypeError: ``delay`` is not a number.
@@ -546,18 +566,20 @@ class JoinableQueue(Queue[Item]):
             LockLostError: The item was lost, and another process has got it.
             OutcomeUnknownError: The session ended before the reply, and the item may or may not
                 have been lost.
+            DeadlineError: No server answered in time, and the item is given back, perhaps without
+                the delay. Subclass of TimeoutError.
 
         Note:
             Costs 1 request, and 2 with a delay.
         """
-        self._end_mine(item, "nack() called too many times", self._nacking(delay))
+        self._end_mine(item, "nack() called too many times", self._nacking(delay), timeout)
 
     def _nacking(self, delay: float) -> _Ending:
         seconds = _checked_delay(delay)
         return lambda core, claimed: core.nack(claimed, seconds, self.max_deliveries)
 
-    def _end_mine(self, item: Item, error_message: str, action: _Ending) -> None:
-        while not self._end(self._mine(item, error_message), action):  # another thread has just ended that delivery
+    def _end_mine(self, item: Item, error_message: str, action: _Ending, timeout: float | None = None) -> None:
+        while not self._end(self._mine(item, error_message), action, timeout):  # another thread has just ended it
             pass
 
     def _mine(self, item: Item, error_message: str) -> Delivery[Item]:
@@ -573,15 +595,16 @@ class JoinableQueue(Queue[Item]):
             raise ValueError(error_message)
         return ours[0]
 
-    def _end(self, delivery: Delivery[Item], action: _Ending) -> bool:
+    def _end(self, delivery: Delivery[Item], action: _Ending, timeout: float | None = None) -> bool:
         """End a delivery. Return True to exactly one of several concurrent callers."""
         core = self._claims
+        seconds = ask_timeout_of(self.client, timeout)  # first: the delivery stays if it raises
         if delivery not in core.open:
             return False
         try:
             if not self._take_off(delivery):
                 return False
-            self._run(action(core, delivery._claimed))
+            self._ask(action(core, delivery._claimed), -1 if seconds is None else seconds)
             return True
         except BaseException as error:
             if not isinstance(error, (DistsyncError, ValueError)) or is_from_handler(error):
@@ -639,13 +662,17 @@ class JoinableQueue(Queue[Item]):
         Args:
             immediate: Whether to remove the remaining items.
 
+        Raises:
+            DeadlineError: No server answered within the client's default timeout, and the queue may
+                or may not be shut down. Subclass of TimeoutError.
+
         Note:
             Costs 1 request. With ``immediate``, it costs 11, and 2 more for each item that is
             removed, or 7 if there is none.
 
             Source: ``queue.Queue.shutdown`` of Python 3.13.
         """
-        self._run(self._claims.shutdown(immediate))
+        self._ask(self._claims.shutdown(immediate))
 
     def qsize(self) -> int:
         """Return the approximate number of items that no consumer has, due or not.
@@ -653,7 +680,11 @@ class JoinableQueue(Queue[Item]):
         Returns:
             The number of items, which may change at any time.
 
+        Raises:
+            DeadlineError: No server answered within the client's default timeout. Subclass of
+                TimeoutError.
+
         Note:
             Costs 4 requests in 1 round trip.
         """
-        return int(self._read(self._claims.znodes.size()))
+        return int(self._ask(self._claims.znodes.size()))

@@ -226,7 +226,7 @@ class Ownable(SharedObject):
         return lambda: True
 
     def _contenders(self) -> list[Contender]:
-        return parse_contenders(self._read(wait_queue.contenders(self._queue_path())))
+        return parse_contenders(self._ask(wait_queue.contenders(self._queue_path())))
 
     def _holders_and_waiters(self) -> list[Contender]:
         """Return holders and waiters, without processes that merely cache the object."""
@@ -236,28 +236,44 @@ class Ownable(SharedObject):
         """Return the path of the wait queue."""
         return self.path
 
-    def holders(self) -> list[Contender]:
+    def holders(self, *, timeout: float | None = None) -> list[Contender]:
         """Return the current holders, in all processes.
+
+        Args:
+            timeout: Maximum wait for the server, in seconds; None uses the client's default, -1 waits
+                forever.
 
         Returns:
             A Contender for each: its host, pid, thread, start of the wait, place in the code and
             token.
 
+        Raises:
+            DeadlineError: No server answered in time. Subclass of TimeoutError.
+
         Note:
             Costs 1 request and 1 for each contender, in 2 round trips. A semaphore costs 1 more.
         """
-        return self._holders_and_waiters()[: self._capacity()]
+        with self._limited(timeout):
+            return self._holders_and_waiters()[: self._capacity()]
 
-    def waiters(self) -> list[Contender]:
+    def waiters(self, *, timeout: float | None = None) -> list[Contender]:
         """Return the current waiters of all processes, the first in the queue first.
+
+        Args:
+            timeout: Maximum wait for the server, in seconds; None uses the client's default, -1 waits
+                forever.
 
         Returns:
             A Contender for each. Threads of one process that wait for each other count as one.
 
+        Raises:
+            DeadlineError: No server answered in time. Subclass of TimeoutError.
+
         Note:
             Costs 1 request and 1 for each contender, in 2 round trips. A semaphore costs 1 more.
         """
-        return self._contenders()[self._capacity() :]
+        with self._limited(timeout):
+            return self._contenders()[self._capacity() :]
 
     def _capacity(self) -> int:
         return 1

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from distsync._client import json_data
 from distsync._client.clocks import wait_clock
 from distsync._client.contender_info import describe
+from distsync._client.deadlines import earliest
 from distsync._client.naming.paths import decode_name, encode_name
-from distsync._objects.base import FencingToken, SharedObject
+from distsync._objects.base import FencingToken, SharedObject, ask_timeout_of
 from distsync._objects.observable import call_logged
 from distsync._objects.validation import validate_callback, validate_timeout
 from distsync._protocols.locks.lock import Grant
@@ -115,14 +116,20 @@ class Partitioner(SharedObject):
 
     # ---- membership
 
-    def join(self) -> None:
+    def join(self, *, timeout: float | None = None) -> None:
         """Join the members, until `leave`, the exit of this process or the close of its client.
 
         The shares are acquired in the background.
 
+        Args:
+            timeout: Maximum wait for the server, in seconds; None uses the client's default, -1 waits
+                forever.
+
         Raises:
             MismatchError: The present members have other shares.
             RuntimeError: This process is a member already.
+            DeadlineError: No server answered in time, and this process is not a member, or leaves
+                in the background. Subclass of TimeoutError.
 
         Note:
             Costs 2 requests and 1 for each present member. In the background it costs 1, then 4,
@@ -136,13 +143,13 @@ class Partitioner(SharedObject):
         callbacks = Callbacks(partial(self._call, "on_acquire"), partial(self._call, "on_release"))
         names: list[str] = []
         try:
-            before = self._run(self._core.join(member_data, callbacks, names))
+            before = self._ask(self._core.join(member_data, callbacks, names), timeout)
             if before is None:
                 raise RuntimeError(f"this process takes part in {self.path} already")
             for node in before.values():
                 theirs = json_data.fields(node.data).get("data")
                 if theirs != _said(self._shares):
-                    self.leave()
+                    self._leave(self.client.settings.session_timeout)
                     raise MismatchError("the shares", self.path, theirs, _said(self._shares))
         except BaseException as error:  # perhaps interrupted after it had joined
             if is_interrupt(error):
@@ -150,19 +157,25 @@ class Partitioner(SharedObject):
                     self.client.background(self._core.leave(name))
             raise
 
-    def leave(self) -> None:
+    def leave(self, *, timeout: float | None = None) -> None:
         """Give up the shares, each after ``on_release`` has returned for it, and leave the members.
+
+        Args:
+            timeout: Maximum wait for ``on_release`` and for the server, in seconds. None uses the client's
+                default; the wait is never longer than the session timeout.
 
         Raises:
             NotHeldError: This process is not a member. Subclass of RuntimeError.
-            DeadlineError: ``on_release`` did not return, or no server could be reached, within the
-                session timeout. The other shares are given up in the background. Subclass of
-                TimeoutError.
+            DeadlineError: ``on_release`` did not return, or no server could be reached, in time. The
+                other shares are given up in the background. Subclass of TimeoutError.
 
         Note:
             Costs 3 requests, and 1 for each share.
         """
-        seconds = self.client.settings.session_timeout
+        longest = self.client.settings.session_timeout
+        self._leave(earliest(ask_timeout_of(self.client, timeout), longest))
+
+    def _leave(self, seconds: float | None) -> None:
         if not self._run(self._core.leave(), seconds):
             raise NotHeldError(f"{self.path}: this process takes no part")
 
@@ -174,7 +187,7 @@ class Partitioner(SharedObject):
     def __exit__(self, *details: object) -> None:
         try:
             if self._core.member is not None:
-                self.leave()
+                self._leave(self.client.settings.session_timeout)
         except BaseException as error:  # perhaps interrupted before it began
             if is_interrupt(error):
                 self.client.background(self._core.leave())

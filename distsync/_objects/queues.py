@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Coroutine, Iterable, Sequence
 from queue import Empty, Full
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
@@ -13,7 +13,8 @@ from distsync._objects.validation import refuse_positional, validate_maxsize, va
 from distsync._protocols.queues.bulk import Progress, get_many, put_many
 from distsync._protocols.queues.fifo import QueueCore
 from distsync._protocols.queues.ordered import OrderedCore, PriorityCore, key_of
-from distsync.errors import PayloadRefusedError, ShutDown
+from distsync._signal_handlers import raise_if_from_handler
+from distsync.errors import DeadlineError, PayloadRefusedError, ShutDown
 
 if TYPE_CHECKING:
     from distsync._client.client import Client
@@ -66,7 +67,17 @@ class _QueueBase(SharedObject, Generic[Item]):
     def _put_now(self, item: Item, block: bool, timeout: float | None, maxsize: int) -> None:
         core = self._core
         data = self._encoded_to_move(item)
-        self._run(core.put(data, block, self._key(item), maxsize, timeout is None), timeout)
+        self._run_put(core.put(data, block, self._key(item), maxsize, timeout is None), timeout, maxsize)
+
+    def _run_put(self, protocol: Coroutine[Any, Any, Any], seconds: float | None, maxsize: int) -> Any:
+        """Run the protocol of a put, which only asks the server if it has neither a bound nor a timeout."""
+        if seconds is not None or maxsize > 0:
+            return self._run(protocol, seconds)
+        try:
+            return self._ask(protocol)
+        except Full as error:
+            raise_if_from_handler(error)
+            raise DeadlineError(f"a put into {self.path}") from None
 
     def _get_now(self, block: bool, timeout: float | None, maxsize: int) -> Item:
         data = self._run(self._core.get(describe(), block, maxsize), timeout)
@@ -154,6 +165,8 @@ class Queue(_QueueBase[Item]):
             OutcomeUnknownError: The timeout passed or the session ended before the reply, and the
                 item may or may not have been put.
             ValueError: ``timeout`` is negative and the queue is bounded.
+            DeadlineError: No server answered within the client's default timeout, and the item may
+                or may not be put. Only without a bound and ``timeout``. Subclass of TimeoutError.
 
         Note:
             Costs 1 request, or 3 in 1 round trip with a bound. Without a bound and a timeout,
@@ -260,6 +273,8 @@ class Queue(_QueueBase[Item]):
             OutcomeUnknownError: The timeout passed or the session ended before the reply, and a
                 batch may or may not have been put.
             ValueError: ``timeout`` is negative and the queue is bounded.
+            DeadlineError: No server answered within the client's default timeout, and a batch may
+                or may not be put. Only without a bound and ``timeout``. Subclass of TimeoutError.
 
         Note:
             Costs 1 request for each 100 items or 900 kB, and 3 more when a segment is full and
@@ -277,7 +292,7 @@ class Queue(_QueueBase[Item]):
         encoded = [(self._key(item), self._encoded_to_move(item)) for item in items]
         progress = Progress()
         try:
-            self._run(put_many(core, encoded, bool(block), progress, maxsize), seconds)
+            self._run_put(put_many(core, encoded, bool(block), progress, maxsize), seconds, maxsize)
         except BaseException as error:
             error.put = progress.put  # type: ignore[attr-defined]
             raise
@@ -346,10 +361,14 @@ class Queue(_QueueBase[Item]):
         Returns:
             The number of items. An item whose `put` still waits for room is not counted.
 
+        Raises:
+            DeadlineError: No server answered within the client's default timeout. Subclass of
+                TimeoutError.
+
         Note:
             Costs 3 requests in 1 round trip.
         """
-        size = int(self._read(self._core.znodes.size()))
+        size = int(self._ask(self._core.znodes.size()))
         return min(size, self.maxsize) if self.maxsize > 0 else size
 
     def empty(self) -> bool:
@@ -357,6 +376,10 @@ class Queue(_QueueBase[Item]):
 
         Returns:
             True if the queue is empty.
+
+        Raises:
+            DeadlineError: No server answered within the client's default timeout. Subclass of
+                TimeoutError.
 
         Note:
             Costs 3 requests in 1 round trip.
@@ -369,6 +392,10 @@ class Queue(_QueueBase[Item]):
         Returns:
             True if the queue is bounded and full.
 
+        Raises:
+            DeadlineError: No server answered within the client's default timeout. Subclass of
+                TimeoutError.
+
         Note:
             Costs 3 requests in 1 round trip, and no request without a bound.
         """
@@ -379,12 +406,14 @@ class Queue(_QueueBase[Item]):
 
         Raises:
             ValueError: It was called more times than items were put.
+            DeadlineError: No server answered within the client's default timeout, and the item may
+                or may not be done. Subclass of TimeoutError.
 
         Note:
             Costs 1 request for an item that this process got, otherwise 4. Concurrent calls of
             several threads are sent together, in 1 request.
         """
-        if not self._run(self._core.task_done()):
+        if not self._ask(self._core.task_done()):
             raise ValueError("task_done() called too many times")
 
     def join(self) -> None:
@@ -404,30 +433,42 @@ class Queue(_QueueBase[Item]):
         Args:
             immediate: Whether to remove the remaining items, and mark them as done.
 
+        Raises:
+            DeadlineError: No server answered within the client's default timeout, and the queue may
+                or may not be shut down. Subclass of TimeoutError.
+
         Note:
             Costs 1 request. With ``immediate``, it costs 5, and 2 more for each item.
 
             Source: ``queue.Queue.shutdown`` of Python 3.13, available here on every Python.
         """
-        self._run(self._core.shutdown(immediate, self.maxsize))
+        self._ask(self._core.shutdown(immediate, self.maxsize))
 
     @property
     def is_shutdown(self) -> bool:
         """Whether the queue was shut down.
 
+        Raises:
+            DeadlineError: No server answered within the client's default timeout. Subclass of
+                TimeoutError.
+
         Note:
             Costs 1 request.
         """
-        return bool(self._read(self._core.is_shutdown()))
+        return bool(self._ask(self._core.is_shutdown()))
 
     @property
     def unfinished_tasks(self) -> int:
         """The number of items that were put and are not done.
 
+        Raises:
+            DeadlineError: No server answered within the client's default timeout. Subclass of
+                TimeoutError.
+
         Note:
             Costs 3 requests in 1 round trip.
         """
-        return int(self._read(self._core.znodes.unfinished()))
+        return int(self._ask(self._core.znodes.unfinished()))
 
 
 class LifoQueue(Queue[Item]):
@@ -575,6 +616,8 @@ class SimpleQueue(_QueueBase[Item]):
 
         Raises:
             PayloadError: The item cannot be encoded, or is too large.
+            DeadlineError: No server answered within the client's default timeout, and the item may
+                or may not be put. Subclass of TimeoutError.
 
         Note:
             Costs 1 request.
@@ -639,16 +682,24 @@ class SimpleQueue(_QueueBase[Item]):
         Returns:
             The number of items, which may change at any time.
 
+        Raises:
+            DeadlineError: No server answered within the client's default timeout. Subclass of
+                TimeoutError.
+
         Note:
             Costs 3 requests in 1 round trip.
         """
-        return int(self._read(self._core.znodes.size()))
+        return int(self._ask(self._core.znodes.size()))
 
     def empty(self) -> bool:
         """Return whether the queue is empty, which may change at any time.
 
         Returns:
             True if the queue is empty.
+
+        Raises:
+            DeadlineError: No server answered within the client's default timeout. Subclass of
+                TimeoutError.
 
         Note:
             Costs 3 requests in 1 round trip.

@@ -130,6 +130,7 @@ class Registry(Observable, SharedObject, MutableMapping[str, Entry]):
         *,
         persistent: bool = False,
         replace: bool = False,
+        timeout: float | None = None,
     ) -> None:
         """Register an address under a name, until this process exits or for good.
 
@@ -139,6 +140,8 @@ class Registry(Observable, SharedObject, MutableMapping[str, Entry]):
             metadata: Further information, JSON values by name; None means none.
             persistent: Whether the entry stays until it is deleted, even if this process exits.
             replace: Whether to replace an entry of another process.
+            timeout: Maximum wait for the server, in seconds; None uses the client's default, -1 waits
+                forever.
 
         Raises:
             NameTakenError: Another process has registered the name, and ``replace`` is False.
@@ -149,6 +152,8 @@ class Registry(Observable, SharedObject, MutableMapping[str, Entry]):
             PayloadTooLargeError: The entry is too large.
             OutcomeUnknownError: The session ended before the reply, and the entry may or may not
                 have been registered.
+            DeadlineError: No server answered in time, and the entry may or may not be registered.
+                Subclass of TimeoutError.
 
         Note:
             Costs 2 requests in 1 round trip and 1 in the background, and 3 more if the name exists.
@@ -162,16 +167,18 @@ class Registry(Observable, SharedObject, MutableMapping[str, Entry]):
         part = _part(name)
         metadata = {} if metadata is None else dict(metadata)
         record = {**fields(describe()), "address": address, "metadata": metadata}
-        if not self._run(self._core.put(part, encode(record, f"the entry {name!r}"), persistent, replace)):
-            entry = self._entries().get(name)
-            raise NameTakenError(name, self.path, entry.owner if entry else "somebody")
+        data = encode(record, f"the entry {name!r}")
+        with self._limited(timeout):
+            if not self._ask(self._core.put(part, data, persistent, replace)):
+                entry = self._entries().get(name)
+                raise NameTakenError(name, self.path, entry.owner if entry else "somebody")
 
     def __setitem__(self, name: str, value: Any) -> None:
         entry = value if isinstance(value, Entry) else Entry(value)
         self.register(name, entry.address, entry.metadata, persistent=entry.persistent, replace=True)
 
     def __delitem__(self, name: str) -> None:
-        if not self._run(self._core.remove(_part(name))):
+        if not self._ask(self._core.remove(_part(name))):
             raise KeyError(name)
 
     @property
@@ -213,27 +220,29 @@ class Registry(Observable, SharedObject, MutableMapping[str, Entry]):
     __hash__ = SharedObject.__hash__
     __eq__ = SharedObject.__eq__
 
-    def resolve(self, name: str, *, sync: bool = False) -> Any:
+    def resolve(self, name: str, *, sync: bool = False, timeout: float | None = None) -> Any:
         """Return the address that is registered under a name.
 
         Args:
             name: Name of the service.
             sync: Whether to read what a quorum of the ensemble knows: a server may lag behind.
+            timeout: Maximum wait for the server, in seconds; None uses the client's default, -1 waits
+                forever.
 
         Returns:
             The address.
 
         Raises:
             KeyError: The name is not registered.
+            DeadlineError: No server answered in time. Subclass of TimeoutError.
 
         Note:
             Costs no request if nothing has changed since the last read, and 2 requests with
             ``sync``.
         """
-        if not sync:
-            return self[name].address
         part = _part(name)
-        return self._found(name, part, self._read(self._core.look_up(part))).address
+        node = self._ask(self._core.look_up(part), timeout) if sync else self._seen(timeout=timeout).get(part)
+        return self._found(name, part, node).address
 
     def wait_for(self, name: str, timeout: float | None = None) -> Entry | None:
         """Wait until a name is registered.

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any
 
+from distsync._client.deadlines import limit_calls
+from distsync._objects.base import ask_timeout_of
 from distsync._objects.ownership import Ownable
 from distsync._objects.validation import TIMEOUT_MAX, validate_callback, validate_positive, validate_timeout
 from distsync._protocols import wait_queue
@@ -149,7 +151,7 @@ class Revocable(Ownable):
         """Return whether ``revoke`` asks this contender, if it is a holder."""
         return True
 
-    def revoke(self, grace: float | None = None) -> bool:
+    def revoke(self, grace: float | None = None, *, timeout: float | None = None) -> bool:
         """Ask the holder to release the lock, and take the lock from it after ``grace``.
 
         Any process may call this. A holder that does not release the lock in time loses it, also if
@@ -165,6 +167,8 @@ class Revocable(Ownable):
         Args:
             grace: Maximum wait in seconds, for all holders together; 0 takes the lock at once. None
                 only asks, and does not wait.
+            timeout: Maximum wait for the server, in addition to ``grace``, in seconds; None uses the client's
+                default, -1 waits forever.
 
         Returns:
             True if all holders released the lock by themselves. False if it was taken from any of
@@ -174,6 +178,8 @@ class Revocable(Ownable):
             NotHeldError: No process holds the lock.
             TypeError: ``grace`` is not a number.
             ValueError: ``grace`` is negative or not finite.
+            DeadlineError: No server answered in time. The lock may or may not be asked for, or
+                taken. Subclass of TimeoutError.
 
         Note:
             Costs 1 request, and 2 for each holder. With ``grace``, it costs 2 more for each holder
@@ -182,19 +188,27 @@ class Revocable(Ownable):
 
             Source: ZooKeeper recipes, "Revocable Shared Locks".
         """
-        return self._revoke(grace, self._is_meant)
+        return self._revoke(grace, self._is_meant, timeout=timeout)
 
     def _revoke(
-        self, grace: float | None, matches: wait_queue.Rule, include_downgraded: bool = False, marker: object = True
+        self,
+        grace: float | None,
+        matches: wait_queue.Rule,
+        include_downgraded: bool = False,
+        marker: object = True,
+        timeout: float | None = None,
     ) -> bool:
         seconds = None if grace is None else min(validate_positive("grace", grace, allow_zero=True), TIMEOUT_MAX)
-        asked = self._run(revocation.request_revocation(self.path, matches, marker))
-        if seconds is None:
-            return False
-        remaining = self._run(revocation.still_held(asked, include_downgraded), seconds)
-        if not remaining:
-            return True
-        noticing = self._run(revocation.mark_revoked(remaining, include_downgraded))
-        late = self._run(revocation.still_held(noticing, include_downgraded), revocation.NOTICE_S)
-        others = [path for path in remaining if path not in noticing]
-        return not (self._run(revocation.delete([*others, *late], include_downgraded)) or noticing)
+        limit = ask_timeout_of(self.client, timeout)
+        each = -1.0 if limit is None else limit
+        with limit_calls(None if limit is None else limit + (seconds or 0.0) + revocation.NOTICE_S):
+            asked = self._ask(revocation.request_revocation(self.path, matches, marker), each)
+            if seconds is None:
+                return False
+            remaining = self._run(revocation.still_held(asked, include_downgraded), seconds)
+            if not remaining:
+                return True
+            noticing = self._ask(revocation.mark_revoked(remaining, include_downgraded), each)
+            late = self._run(revocation.still_held(noticing, include_downgraded), revocation.NOTICE_S)
+            others = [path for path in remaining if path not in noticing]
+            return not (self._ask(revocation.delete([*others, *late], include_downgraded), each) or noticing)

@@ -201,30 +201,49 @@ class Semaphore(ParametrizedObject, Ownable):
 
     def _capacity(self) -> int:
         core = self._core
-        return self._read(self._using(core, core.capacity)) if isinstance(core, LEASES) else 0
+        return self._ask(self._using(core, core.capacity)) if isinstance(core, LEASES) else 0
 
-    def holders(self) -> list[Contender]:
+    def holders(self, *, timeout: float | None = None) -> list[Contender]:
         """Return the current holders of permits, in all processes.
+
+        Args:
+            timeout: Maximum wait for the server, in seconds; None uses the client's default, -1 waits
+                forever.
 
         Returns:
             A Contender for each permit that is held.
+
+        Raises:
+            DeadlineError: No server answered in time. Subclass of TimeoutError.
 
         Note:
             Costs 2 requests and 1 for each contender.
         """
         core = self._core
-        return parse_contenders(self._read(core.leases())) if isinstance(core, PoolSemaphoreCore) else super().holders()
+        if isinstance(core, PoolSemaphoreCore):
+            return parse_contenders(self._ask(core.leases(), timeout))
+        return super().holders(timeout=timeout)
 
-    def waiters(self) -> list[Contender]:
+    def waiters(self, *, timeout: float | None = None) -> list[Contender]:
         """Return the current waiters for permits, the first in the queue first.
+
+        Args:
+            timeout: Maximum wait for the server, in seconds; None uses the client's default, -1 waits
+                forever.
 
         Returns:
             A Contender for each.
 
+        Raises:
+            DeadlineError: No server answered in time. Subclass of TimeoutError.
+
         Note:
             Costs 2 requests and 1 for each contender.
         """
-        return self._contenders() if self._layout in POOLS else super().waiters()
+        if self._layout in POOLS:
+            with self._limited(timeout):
+                return self._contenders()
+        return super().waiters(timeout=timeout)
 
     def _queue_path(self) -> str:
         core = self._core
@@ -324,6 +343,8 @@ class Semaphore(ParametrizedObject, Ownable):
                 value, or permits would be added in kazoo's or Curator's layout. Subclass of
                 ValueError.
             LockLostError: A permit was lost while it was held.
+            DeadlineError: No server answered within the client's default timeout, and permits that
+                were not held may or may not be added. Subclass of TimeoutError.
 
         Note:
             Costs 1 request for each permit that is held, 3 for new ones, and 5 for one too many
@@ -349,8 +370,10 @@ class Semaphore(ParametrizedObject, Ownable):
         """Release ``n`` permits. Once ``started[0]`` is set, an interrupt cannot stop it."""
         core = self._core
         mine = isinstance(core, LEASES) and len(core.grants) >= n
-        seconds = self.client.settings.session_timeout if mine else None
-        self._run(self._releasing(core, n, started), seconds)
+        if mine:
+            self._run(self._releasing(core, n, started), self.client.settings.session_timeout)
+        else:
+            self._ask(self._releasing(core, n, started))
 
     def _release_anyway(self, n: int, started: list[bool]) -> None:
         """Complete an interrupted release whose protocol had not started."""
@@ -385,17 +408,24 @@ class Semaphore(ParametrizedObject, Ownable):
         is_held = isinstance(core, LEASES) and len(core.grants) >= n
         return release() if is_held else self._using(core, release)
 
-    def get_value(self) -> int:
+    def get_value(self, *, timeout: float | None = None) -> int:
         """Return the number of free permits.
+
+        Args:
+            timeout: Maximum wait for the server, in seconds; None uses the client's default, -1 waits
+                forever.
 
         Returns:
             The number, which may change at any time.
+
+        Raises:
+            DeadlineError: No server answered in time. Subclass of TimeoutError.
 
         Note:
             Costs 2 requests in 1 round trip.
         """
         core = self._core
-        return int(self._read(self._using(core, core.value)))
+        return int(self._ask(self._using(core, core.value), timeout))
 
     @interruptible_at_entry
     def __exit__(

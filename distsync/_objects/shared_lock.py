@@ -70,28 +70,44 @@ class _LockView(Revocable):
         """
         return self.held or bool(self._read(self._shared.is_held(self._is_meant)))
 
-    def holders(self) -> list[Contender]:
+    def holders(self, *, timeout: float | None = None) -> list[Contender]:
         """Return the current holders of this side, in all processes.
+
+        Args:
+            timeout: Maximum wait for the server, in seconds; None uses the client's default, -1 waits
+                forever.
 
         Returns:
             A Contender for the writer, or for each reader. Threads of one process that share a
             znode count as one.
 
+        Raises:
+            DeadlineError: No server answered in time. Subclass of TimeoutError.
+
         Note:
             Costs 1 request and 1 for each contender, in 2 round trips.
         """
-        return _chosen(self._holders_and_waiters(), self._is_meant, True)
+        with self._limited(timeout):
+            return _chosen(self._holders_and_waiters(), self._is_meant, True)
 
-    def waiters(self) -> list[Contender]:
+    def waiters(self, *, timeout: float | None = None) -> list[Contender]:
         """Return the current waiters for this side, the first in the queue first.
+
+        Args:
+            timeout: Maximum wait for the server, in seconds; None uses the client's default, -1 waits
+                forever.
 
         Returns:
             A Contender for each.
 
+        Raises:
+            DeadlineError: No server answered in time. Subclass of TimeoutError.
+
         Note:
             Costs 1 request and 1 for each contender, in 2 round trips.
         """
-        return _chosen(self._contenders(), self._is_meant, False)
+        with self._limited(timeout):
+            return _chosen(self._contenders(), self._is_meant, False)
 
 
 class _WriterView(_LockView):
@@ -227,7 +243,7 @@ class SharedWriter(_LockView, RLock):
     def _is_meant(self, contender: wait_queue.ContenderNode) -> bool:
         return wait_queue.is_writer(contender)
 
-    def revoke(self, grace: float | None = None) -> bool:
+    def revoke(self, grace: float | None = None, *, timeout: float | None = None) -> bool:
         """Ask the writer to release its side, and take it from the writer after ``grace``.
 
         If the writer also reads, it may continue to read once it has released the writer side. If
@@ -236,6 +252,8 @@ class SharedWriter(_LockView, RLock):
         Args:
             grace: Maximum wait in seconds; 0 takes the lock at once. None only asks, and does not
                 wait.
+            timeout: Maximum wait for the server, in addition to ``grace``, in seconds; None uses the client's
+                default, -1 waits forever.
 
         Returns:
             True if the writer released its side by itself. False if it was taken from it, or if
@@ -245,13 +263,15 @@ class SharedWriter(_LockView, RLock):
             NotHeldError: No process holds this side.
             TypeError: ``grace`` is not a number.
             ValueError: ``grace`` is negative or not finite.
+            DeadlineError: No server answered in time. The lock may or may not be asked for, or
+                taken. Subclass of TimeoutError.
 
         Note:
             Costs as many requests as Lock.revoke.
 
             Source: ZooKeeper recipes, "Revocable Shared Locks".
         """
-        return self._revoke(grace, self._is_meant, marker=revocation.WRITER)
+        return self._revoke(grace, self._is_meant, marker=revocation.WRITER, timeout=timeout)
 
     # A wait for a notification releases the reads of the waiting thread too, as they would be downgraded otherwise.
 

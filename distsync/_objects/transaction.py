@@ -21,7 +21,7 @@ from distsync._protocols.transactions.vote_records import (
     encoded,
 )
 from distsync._signal_handlers import interruptible_at_entry, is_interrupt, raise_if_from_handler
-from distsync.errors import ClientClosedError, MismatchError, PayloadTooLargeError, UsageError
+from distsync.errors import ClientClosedError, DeadlineError, MismatchError, PayloadTooLargeError, UsageError
 
 if TYPE_CHECKING:
     from distsync._client.client import Client
@@ -218,7 +218,7 @@ class Transaction(SharedObject):
         decision: Decision = self._run(self._core.decide(self._id(), self.sites), validate_timeout(timeout, "call"))
         return decision.outcome == COMMIT
 
-    def abort(self, reason: str = "the coordinator has aborted") -> bool:
+    def abort(self, reason: str = "the coordinator has aborted", *, timeout: float | None = None) -> bool:
         """Abort the transaction, unless it has been decided.
 
         It is the transaction that this thread began last with this object, or the last one of this
@@ -226,6 +226,8 @@ class Transaction(SharedObject):
 
         Args:
             reason: Text that participants and `reason` show.
+            timeout: Maximum wait for the server, in seconds; None uses the client's default, -1 waits
+                forever.
 
         Returns:
             True if the transaction is aborted. False if it was committed before.
@@ -235,11 +237,13 @@ class Transaction(SharedObject):
             OutcomeUnknownError: The decision is too old to be remembered, or the transaction was
                 deleted.
             CorruptNodeError: Only the decision was deleted.
+            DeadlineError: No server answered in time, and the transaction may or may not be
+                aborted. Subclass of TimeoutError.
 
         Note:
             Costs 11 requests.
         """
-        decision: Decision = self._run(self._core.abort(self._id(), reason))
+        decision: Decision = self._ask(self._core.abort(self._id(), reason), timeout)
         return decision.outcome != COMMIT
 
     def _id(self) -> str:
@@ -261,12 +265,14 @@ class Transaction(SharedObject):
             OutcomeUnknownError: The decision is too old to be remembered, or the transaction was
                 deleted.
             CorruptNodeError: Only the decision was deleted.
+            DeadlineError: No server answered within the client's default timeout. Subclass of
+                TimeoutError.
 
         Note:
             Costs 2 requests in at most 2 round trips, and 1 more in 1 round trip if it is not
             decided.
         """
-        decision: Decision | None = self._read(self._core.latest(self._mine.id or self._begun))
+        decision: Decision | None = self._ask(self._core.latest(self._mine.id or self._begun))
         return decision.outcome if decision else None
 
     @property
@@ -279,25 +285,34 @@ class Transaction(SharedObject):
             OutcomeUnknownError: The decision is too old to be remembered, or the transaction was
                 deleted.
             CorruptNodeError: Only the decision was deleted.
+            DeadlineError: No server answered within the client's default timeout. Subclass of
+                TimeoutError.
 
         Note:
             Costs 2 requests in at most 2 round trips, and 1 more in 1 round trip if it is not
             decided.
         """
-        decision: Decision | None = self._read(self._core.latest(self._mine.id or self._begun))
+        decision: Decision | None = self._ask(self._core.latest(self._mine.id or self._begun))
         return decision.reason if decision else ""
 
-    def votes(self) -> dict[str, str | None]:
+    def votes(self, *, timeout: float | None = None) -> dict[str, str | None]:
         """Return the votes in the present transaction.
+
+        Args:
+            timeout: Maximum wait for the server, in seconds; None uses the client's default, -1 waits
+                forever.
 
         Returns:
             For each site ``"commit"``, ``"abort"``, or None if it has not voted or has acknowledged
             the decision.
 
+        Raises:
+            DeadlineError: No server answered in time. Subclass of TimeoutError.
+
         Note:
             Costs 4 requests in 2 round trips.
         """
-        votes: dict[str, str | None] = self._read(self._core.votes())
+        votes: dict[str, str | None] = self._ask(self._core.votes(), timeout)
         return votes
 
     def participant(
@@ -463,12 +478,14 @@ class Participant:
         except ClientClosedError:
             return
 
-    def vote(self, commit: bool, reason: str = "") -> None:
+    def vote(self, commit: bool, reason: str = "", *, timeout: float | None = None) -> None:
         """Vote in the present transaction, without calling ``prepare``.
 
         Args:
             commit: True for commit, False for abort.
             reason: Reason for abort, which participants and the coordinator can read.
+            timeout: Maximum wait for the server, in seconds; None uses the client's default, -1 waits
+                forever.
 
         Raises:
             VoteRefusedError: The transaction was decided before this vote. The error contains the
@@ -476,14 +493,24 @@ class Participant:
             UsageError: No transaction waits for a vote of this site.
             OutcomeUnknownError: The transaction was deleted.
             TypeError: ``commit`` is neither True nor False.
+            DeadlineError: No server answered in time, and the vote may or may not be cast. Subclass
+                of TimeoutError.
 
         Note:
             Costs 2 requests.
         """
-        self.transaction._run(self._side.vote(_checked_vote(commit, "vote"), str(reason)))
+        self.transaction._ask(self._side.vote(_checked_vote(commit, "vote"), str(reason)), timeout)
 
-    def leave(self) -> None:
+    def leave(self, *, timeout: float | None = None) -> None:
         """Leave the sites; a transaction in which this site has not voted is aborted.
+
+        Args:
+            timeout: Maximum wait for the server, in seconds; None uses the client's default, -1 waits
+                forever.
+
+        Raises:
+            DeadlineError: No server answered in time. The site leaves in the background. Subclass
+                of TimeoutError.
 
         Note:
             Costs 2 requests.
@@ -492,9 +519,9 @@ class Participant:
             that.
         """
         try:
-            self.transaction._run(self._side.leave())
+            self.transaction._ask(self._side.leave(), timeout)
         except BaseException as error:  # perhaps interrupted before it began
-            if is_interrupt(error):
+            if is_interrupt(error) or isinstance(error, DeadlineError):
                 self.transaction.client.background(self._side.left())
             raise
 

@@ -49,7 +49,7 @@ class Cell(SharedObject):
 
     def _do(self, core: CellCore, protocol: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
         try:
-            return self._run(self._protocol(core, protocol))
+            return self._ask(self._protocol(core, protocol))
         except NoNodeError:
             raise ObjectRemovedError(self.path) from None
 
@@ -61,6 +61,10 @@ class Cell(SharedObject):
 
         Args:
             data: The bytes of a new znode.
+
+        Raises:
+            DeadlineError: No server answered within the client's default timeout, and the znode may
+                or may not be created. Subclass of TimeoutError.
 
         Note:
             Costs 1 request, and 1 more for each new part of its path.
@@ -79,6 +83,8 @@ class Cell(SharedObject):
 
         Raises:
             ObjectRemovedError: The znode does not exist, and the cell has no initial bytes.
+            DeadlineError: No server answered within the client's default timeout. Subclass of
+                TimeoutError.
 
         Note:
             Costs 2 requests in 1 round trip.
@@ -96,6 +102,8 @@ class Cell(SharedObject):
         Raises:
             OutcomeUnknownError: The session ended before the reply, and the bytes may or may not
                 have been replaced.
+            DeadlineError: No server answered within the client's default timeout, and the bytes may
+                or may not be replaced. Subclass of TimeoutError.
 
         Note:
             Costs 1 request.
@@ -114,6 +122,8 @@ class Cell(SharedObject):
             ObjectRemovedError: The znode does not exist, and the cell has no initial bytes.
             OutcomeUnknownError: The session ended before the reply, and the bytes may or may not
                 have been replaced.
+            DeadlineError: No server answered within the client's default timeout, and the bytes may
+                or may not be replaced. Subclass of TimeoutError.
 
         Note:
             Costs 1 request if this process made the last change, otherwise 3.

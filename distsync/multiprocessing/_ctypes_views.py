@@ -178,7 +178,7 @@ class View:
         """Delete the object for all processes; the next access creates it with its initial value.
 
         Args:
-            timeout: Maximum wait in seconds; None waits forever.
+            timeout: Maximum wait in seconds; None uses the client's default, and -1 waits forever.
 
         Raises:
             ValueError: This is a part of an object, or the given path contains other objects.

@@ -169,7 +169,7 @@ class SyncManager(SharedObject):
             Costs at most 1 request more than `destroy`, and none if the manager has a name.
         """
         if self._state == "started" and not self._shared and self._creator_pid == os.getpid():
-            self._run(remove_tree(self.path))
+            self._ask(remove_tree(self.path))
         self._state = "shutdown"
 
     def clear(self) -> None:

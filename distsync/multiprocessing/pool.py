@@ -235,7 +235,7 @@ class Pool(_stdlib.Pool, SharedObject):
         workers elsewhere, too, because they would create it again.
 
         Args:
-            timeout: Maximum wait in seconds; None waits forever.
+            timeout: Maximum wait in seconds; None uses the client's default, and -1 waits forever.
 
         Raises:
             ValueError: The pool is still running.

@@ -21,10 +21,11 @@ from functools import partial
 from queue import Empty, Full
 from typing import TYPE_CHECKING, Any
 
-from distsync._client.deadlines import deadline_in, remaining
+from distsync._client.deadlines import limit_calls
 from distsync._client.lifecycle import fork_depth
+from distsync._objects.base import ask_timeout_of
 from distsync._objects.queues import Item, _QueueBase
-from distsync._objects.validation import validate_maxsize, validate_timeout
+from distsync._objects.validation import validate_maxsize
 from distsync._protocols.queues.bulk import Progress, feed
 from distsync._protocols.queues.fifo import QueueCore
 from distsync.errors import ClientClosedError, DeadlineError, PayloadPickleError
@@ -139,7 +140,7 @@ class Queue(_Base[Item]):
         Items that this process has put with this object are sent before, and are deleted too.
 
         Args:
-            timeout: Maximum wait in seconds; None waits forever.
+            timeout: Maximum wait in seconds; None uses the client's default, and -1 waits forever.
 
         Raises:
             TypeError: ``timeout`` is not a number.
@@ -151,11 +152,11 @@ class Queue(_Base[Item]):
         Note:
             Costs, losses and interrupts are those of ``distsync.queue.Queue.destroy``.
         """
-        seconds = validate_timeout(timeout)
-        deadline = deadline_in(seconds)
-        if not self._feeder.flush(seconds):
-            raise DeadlineError(f"sending the items of {self.path}")
-        super().destroy(remaining(deadline))
+        seconds = ask_timeout_of(self.client, timeout)
+        with limit_calls(seconds):
+            if not self._feeder.flush(seconds):
+                raise DeadlineError(f"sending the items of {self.path}")
+            super().destroy(-1)
 
     def _check_open(self) -> Feeder:
         feeder = self._feeder
@@ -275,13 +276,19 @@ class Queue(_Base[Item]):
         Returns:
             The number of items, which may change at any time.
 
+        Raises:
+            DeadlineError: No server answered within the client's default timeout. Subclass of
+                TimeoutError.
+
         Note:
             Costs 3 requests in 1 round trip, after the feeder has sent its items.
 
             If the connection is lost, this waits for the next one.
         """
-        self._feeder.flush()
-        size = int(self._run(self._core.znodes.size()))
+        seconds = ask_timeout_of(self.client, None)
+        if not self._feeder.flush(seconds):
+            raise DeadlineError(f"sending the items of {self.path}")
+        size = int(self._ask(self._core.znodes.size()))
         return min(size, self._maxsize) if self._maxsize > 0 else size
 
     def empty(self) -> bool:
@@ -292,6 +299,8 @@ class Queue(_Base[Item]):
 
         Raises:
             OSError: This process has put an item and then closed the queue, as in multiprocessing.
+            DeadlineError: No server answered within the client's default timeout. Subclass of
+                TimeoutError.
 
         Note:
             Costs 3 requests in 1 round trip, after the feeder has sent its items.
@@ -305,6 +314,10 @@ class Queue(_Base[Item]):
 
         Returns:
             True if the queue is full; False without a bound.
+
+        Raises:
+            DeadlineError: No server answered within the client's default timeout. Subclass of
+                TimeoutError.
 
         Note:
             Costs 3 requests in 1 round trip; none without a bound.
@@ -461,12 +474,14 @@ class JoinableQueue(Queue[Item]):
 
         Raises:
             ValueError: It was called more times than items were put.
+            DeadlineError: No server answered within the client's default timeout, and the item may
+                or may not be done. Subclass of TimeoutError.
 
         Note:
             Costs 1 request if this process got at least as many items as it marked as done,
             otherwise 4.
         """
-        if not self._run(self._core.task_done()):
+        if not self._ask(self._core.task_done()):
             raise ValueError("task_done() called too many times")
 
     def join(self) -> None:
@@ -535,6 +550,8 @@ class SimpleQueue(_Base[Item]):
         Raises:
             PayloadError: The item cannot be encoded, or is too large.
             OSError: This process has closed the queue.
+            DeadlineError: No server answered within the client's default timeout, and the item may
+                or may not be put. Subclass of TimeoutError.
 
         Note:
             Costs 1 request.
@@ -572,12 +589,14 @@ class SimpleQueue(_Base[Item]):
 
         Raises:
             OSError: This process has closed the queue.
+            DeadlineError: No server answered within the client's default timeout. Subclass of
+                TimeoutError.
 
         Note:
             Costs 3 requests in 1 round trip.
         """
         self._check_open()
-        return int(self._run(self._core.znodes.size())) == 0
+        return int(self._ask(self._core.znodes.size())) == 0
 
     def close(self) -> None:
         """Close the queue for this process. Other processes can still use it.

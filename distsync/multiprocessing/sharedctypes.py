@@ -328,7 +328,7 @@ class SynchronizedBase(LockDelegate):
         The next access creates it with its initial value.
 
         Args:
-            timeout: Maximum wait in seconds; None waits forever.
+            timeout: Maximum wait in seconds; None uses the client's default, and -1 waits forever.
 
         Raises:
             ValueError: The given path contains other objects. Nothing was deleted.

@@ -22,12 +22,30 @@ from helpers.timing import PATIENCE, UNIT, Control, eventually
 from helpers.worker_processes import Running
 
 import distsync
+from distsync import asyncio as aio
+from distsync import multiprocessing
 from distsync._client.client import Client
 from distsync._client.deadlines import GRACE_S
+from distsync._objects.fenced_transaction import GuardedTransaction
 from distsync.errors import DeadlineError
-from distsync.queue import Queue
-from distsync.recipes import Config, Counter, Value
-from distsync.threading import Event, Lock
+from distsync.queue import Queue, SimpleQueue
+from distsync.recipes import (
+    Config,
+    CountDownLatch,
+    Counter,
+    Delivery,
+    DoubleBarrier,
+    Gate,
+    Group,
+    IdGenerator,
+    JoinableQueue,
+    Participant,
+    Partitioner,
+    Registry,
+    Transaction,
+    Value,
+)
+from distsync.threading import Barrier, Event, Lock, Semaphore
 
 SECONDS = 10 * UNIT
 """The timeout of each call."""
@@ -44,6 +62,61 @@ Call = Callable[..., Any]
 def change_at(obj: Any, key: str) -> None:
     obj[key] = 1
 
+
+def held_lock(name: str, client: Client) -> Lock:
+    lock = Lock(name=name, client=client, linger=0)
+    lock.acquire()
+    return lock
+
+
+def joined_group(name: str, client: Client) -> Group:
+    group = Group(name=name, client=client)
+    group.join()
+    return group
+
+
+def begun_transaction(name: str, client: Client) -> Participant:
+    transaction = Transaction(["site"], name=name, client=client)
+    transaction.begin()
+    return transaction.participant("site")
+
+
+def claimed(name: str, client: Client) -> JoinableQueue[int]:
+    """Return a queue with an item that this thread has got."""
+    queue = JoinableQueue[int](name=name, client=client)
+    queue.put(1)
+    queue.get()
+    return queue
+
+
+def delivery(name: str, client: Client) -> Delivery[int]:
+    queue = JoinableQueue[int](name=name, client=client)
+    queue.put(1)
+    return queue.claim()
+
+
+def guarded(name: str, client: Client) -> GuardedTransaction:
+    change = held_lock(name, client).transaction()
+    change.create("/changed")
+    return change
+
+
+def in_loop(call: Callable[..., Any]) -> Call:
+    """Return a function that runs a coroutine function in an event loop of its own."""
+    return lambda it, **limit: asyncio.run(call(it, **limit))
+
+
+async def put_async(queue: aio.Queue[int]) -> None:
+    await queue.put(1)
+
+
+Latch = partial(CountDownLatch, 3)
+Step = partial(DoubleBarrier, 2)
+Gathering = partial(Barrier, 2)
+Ids = partial(IdGenerator, 1)
+Shares = partial(Partitioner, ["a", "b"])
+Slots = partial(Semaphore, 2)
+Votes = partial(Transaction, ["site"])
 
 #: Calls with a parameter ``timeout``: how to make the object, and the call.
 CALLS: dict[str, tuple[Callable[..., Any], Call]] = {
@@ -66,10 +139,44 @@ CALLS: dict[str, tuple[Callable[..., Any], Call]] = {
     "Config.setdefault": (Config, lambda it, **limit: it.setdefault("a", 1, **limit)),
     "Config.compare_and_set": (Config, lambda it, **limit: it.compare_and_set("a", ..., 1, **limit)),
     "Config.edit": (Config, lambda it, **limit: it.edit(dict.clear, **limit)),
+    "Gate.close": (Gate, lambda it, **limit: it.close(**limit)),
+    "Gate.open": (Gate, lambda it, **limit: it.open(**limit)),
+    "CountDownLatch.count_down": (Latch, lambda it, **limit: it.count_down(**limit)),
+    "CountDownLatch.try_set_count": (Latch, lambda it, **limit: it.try_set_count(1, **limit)),
+    "IdGenerator.next_id": (Ids, lambda it, **limit: it.next_id(**limit)),
+    "IdGenerator.next_ids": (Ids, lambda it, **limit: it.next_ids(3, **limit)),
+    "Registry.register": (Registry, lambda it, **limit: it.register("a", 1, replace=True, **limit)),
+    "Registry.resolve": (Registry, lambda it, **limit: it.resolve("a", sync=True, **limit)),
+    "Group.join": (Group, lambda it, **limit: it.join(**limit)),
+    "Group.find_members": (Group, lambda it, **limit: it.find_members(sync=True, **limit)),
+    "Partitioner.join": (Shares, lambda it, **limit: it.join(**limit)),
+    "Transaction.votes": (Votes, lambda it, **limit: it.votes(**limit)),
+    "Transaction.abort": (begun_transaction, lambda it, **limit: it.transaction.abort(**limit)),
+    "Participant.vote": (begun_transaction, lambda it, **limit: it.vote(True, **limit)),
+    "Participant.leave": (begun_transaction, lambda it, **limit: it.leave(**limit)),
+    "JoinableQueue.nack": (claimed, lambda it, **limit: it.nack(**limit)),
+    "JoinableQueue.nack with delay": (claimed, lambda it, **limit: it.nack(delay=1, **limit)),
+    "Delivery.done": (delivery, lambda it, **limit: it.done(**limit)),
+    "Delivery.nack": (delivery, lambda it, **limit: it.nack(**limit)),
+    "Semaphore.get_value": (Slots, lambda it, **limit: it.get_value(**limit)),
+    "Semaphore.holders": (Slots, lambda it, **limit: it.holders(**limit)),
+    "Semaphore.waiters": (Slots, lambda it, **limit: it.waiters(**limit)),
+    "kazoo's Semaphore.holders": (partial(Slots, layout="kazoo"), lambda it, **limit: it.holders(**limit)),
+    "kazoo's Semaphore.waiters": (partial(Slots, layout="kazoo"), lambda it, **limit: it.waiters(**limit)),
+    "Lock.holders": (Lock, lambda it, **limit: it.holders(**limit)),
+    "Lock.waiters": (Lock, lambda it, **limit: it.waiters(**limit)),
+    "Lock.revoke": (held_lock, lambda it, **limit: it.revoke(**limit)),
+    "Lock.transaction.commit": (guarded, lambda it, **limit: it.commit(**limit)),
+    "Queue.destroy": (Queue, lambda it, **limit: it.destroy(**limit)),
+    "multiprocessing.Queue.destroy": (multiprocessing.Queue, lambda it, **limit: it.destroy(**limit)),
+    "asyncio.Lock.destroy": (aio.Lock, in_loop(aio.Lock.destroy)),
 }
 
-#: Calls of these whose state is in a cache, and so need no server.
-CACHED = ("Config.setdefault",)
+#: Calls of these whose state is in a cache, and so need no server; and calls that can be made once.
+NOT_REPEATED = {
+    *("Config.setdefault", "Delivery.done", "Delivery.nack", "JoinableQueue.nack", "JoinableQueue.nack with delay"),
+    *("Lock.transaction.commit", "Partitioner.join", "Registry.resolve", "Participant.leave", "Participant.vote"),
+}
 
 #: Calls without it, to which the client's default and `distsync.timeout` apply.
 LIMITED: dict[str, tuple[Callable[..., Any], Call]] = {
@@ -83,6 +190,62 @@ LIMITED: dict[str, tuple[Callable[..., Any], Call]] = {
     "len(Config)": (Config, len),
     "iter(Config)": (Config, list),
     "in Config": (Config, lambda it: "a" in it),
+    "Gate.is_open": (Gate, lambda it: it.is_open),
+    "CountDownLatch.count": (Latch, lambda it: it.count),
+    "next(IdGenerator)": (Ids, next),
+    "Registry[] =": (Registry, lambda it: change_at(it, "a")),
+    "del Registry[]": (Registry, lambda it: it.__delitem__("a")),
+    "Registry[]": (Registry, lambda it: it["a"]),
+    "len(Registry)": (Registry, len),
+    "iter(Registry)": (Registry, list),
+    "Group.members": (Group, lambda it: it.members),
+    "len(Group)": (Group, len),
+    "iter(Group)": (Group, list),
+    "Transaction.outcome": (Votes, lambda it: it.outcome),
+    "Transaction.reason": (Votes, lambda it: it.reason),
+    "DoubleBarrier.n_waiting": (Step, lambda it: it.n_waiting),
+    "DoubleBarrier.n_inside": (Step, lambda it: it.n_inside),
+    "Barrier.n_waiting": (Gathering, lambda it: it.n_waiting),
+    "Barrier.broken": (Gathering, lambda it: it.broken),
+    "Barrier.reset": (Gathering, lambda it: it.reset()),
+    "Barrier.abort": (Gathering, lambda it: it.abort()),
+    "Event.is_set": (Event, lambda it: it.is_set()),
+    "Event.set": (Event, lambda it: it.set()),
+    "Event.clear": (Event, lambda it: it.clear()),
+    "Lock.locked": (Lock, lambda it: it.locked()),
+    "Semaphore.release": (Slots, lambda it: it.release()),
+    "signal": (partial(Semaphore, 0), lambda it: it.release()),
+    "Queue.put": (Queue, lambda it: it.put(1)),
+    "Queue.put_many": (Queue, lambda it: it.put_many([1, 2])),
+    "Queue.qsize": (Queue, lambda it: it.qsize()),
+    "Queue.empty": (Queue, lambda it: it.empty()),
+    "Queue.full": (partial(Queue, 1), lambda it: it.full()),
+    "Queue.task_done": (Queue, lambda it: it.task_done()),
+    "Queue.shutdown": (Queue, lambda it: it.shutdown()),
+    "Queue.shutdown at once": (Queue, lambda it: it.shutdown(immediate=True)),
+    "Queue.is_shutdown": (Queue, lambda it: it.is_shutdown),
+    "Queue.unfinished_tasks": (Queue, lambda it: it.unfinished_tasks),
+    "SimpleQueue.put": (SimpleQueue, lambda it: it.put(1)),
+    "SimpleQueue.qsize": (SimpleQueue, lambda it: it.qsize()),
+    "JoinableQueue.put": (JoinableQueue, lambda it: it.put(1)),
+    "JoinableQueue.put with a key": (JoinableQueue, lambda it: it.put(1, key="a")),
+    "JoinableQueue.put_many": (JoinableQueue, lambda it: it.put_many([1, 2])),
+    "JoinableQueue.task_done": (claimed, lambda it: it.task_done()),
+    "JoinableQueue.qsize": (JoinableQueue, lambda it: it.qsize()),
+    "JoinableQueue.shutdown": (JoinableQueue, lambda it: it.shutdown()),
+    "multiprocessing.Queue.qsize": (multiprocessing.Queue, lambda it: it.qsize()),
+    "multiprocessing.SimpleQueue.put": (multiprocessing.SimpleQueue, lambda it: it.put(1)),
+    "multiprocessing.SimpleQueue.empty": (multiprocessing.SimpleQueue, lambda it: it.empty()),
+    "multiprocessing.JoinableQueue.task_done": (multiprocessing.JoinableQueue, lambda it: it.task_done()),
+    "asyncio.Barrier.reset": (partial(aio.Barrier, 2), in_loop(aio.Barrier.reset)),
+    "asyncio.Barrier.abort": (partial(aio.Barrier, 2), in_loop(aio.Barrier.abort)),
+    "asyncio.Barrier.broken": (partial(aio.Barrier, 2), lambda it: it.broken),
+    "asyncio.Queue.put": (aio.Queue, in_loop(put_async)),
+    "asyncio.Queue.qsize": (aio.Queue, lambda it: it.qsize()),
+    "asyncio.Queue.shutdown": (aio.Queue, lambda it: it.shutdown()),
+    "asyncio.Queue.shutdown at once": (aio.Queue, lambda it: it.shutdown(immediate=True)),
+    "asyncio.Semaphore.locked": (partial(aio.Semaphore, 2), lambda it: it.locked()),
+    "asyncio.Lock.locked": (aio.Lock, lambda it: it.locked()),
 }
 
 
@@ -144,7 +307,7 @@ def test_call_of_a_used_object_raises_deadline_error_at_its_timeout(
     make: Callable[..., Client], stop: Callable[[], None]
 ) -> None:
     """A write was sent, or is sent to a server that does not answer, and its outcome is unknown."""
-    calls = {name: call for name, call in CALLS.items() if name not in CACHED}
+    calls = {name: call for name, call in CALLS.items() if name not in NOT_REPEATED}
     objects = objects_of(make(), calls)
     for name, each in objects.items():
         calls[name][1](each)
@@ -205,6 +368,73 @@ def test_turn_of_a_thread_that_waits_for_another_one_ends_in_time(
         own_server.resume()
     assert first.result() == 11
     assert number.get() == 11
+
+
+@pytest.mark.parametrize("end", [Delivery.done, Delivery.nack])
+def test_delivery_whose_end_timed_out_is_done_or_redelivered(
+    make: Callable[..., Client], own_server: ServerProcess, stop: Callable[[], None], end: Any
+) -> None:
+    """It stayed claimed by this process, which knew of it no more."""
+    queue = JoinableQueue[int](name="q", client=make())
+    queue.put(1)
+    item = queue.claim()
+    stop()
+    with pytest.raises(DeadlineError):
+        end(item, timeout=UNIT)
+    own_server.resume() if own_server.process is not None else own_server.start()
+    other = JoinableQueue[int](name="q", client=make())
+    eventually(lambda: other.unfinished_tasks == 0 or other.qsize() == 1)
+    if other.unfinished_tasks:
+        assert other.get(timeout=PATIENCE) == 1
+        other.task_done()
+    other.join()
+
+
+def test_delivery_is_kept_if_no_time_is_left_to_end_it(client: Client) -> None:
+    queue = JoinableQueue[int](name="q")
+    queue.put(1)
+    item = queue.claim()
+    with distsync.timeout(SHORT):
+        time.sleep(SHORT + UNIT)
+        with pytest.raises(DeadlineError):
+            item.done()
+    item.done()
+    queue.join()
+
+
+def test_member_that_could_not_leave_in_time_leaves_afterwards(
+    make: Callable[..., Client], own_server: ServerProcess, stop: Callable[[], None]
+) -> None:
+    group, shares = Group(name="g", client=make()), Partitioner(["a"], name="p", client=make())
+    for _ in range(3):
+        group.join()
+    shares.join()
+    assert shares.wait_for(lambda: len(shares) == 1, PATIENCE)
+    stop()
+    outcomes = [Running(ended, partial(each.leave, timeout=SECONDS)).result() for each in (group, shares)]
+    assert [outcome for outcome, _ in outcomes] == ["None", "DeadlineError"]
+    assert max(seconds for _, seconds in outcomes) < 2 * SECONDS + 4 * GRACE_S
+    assert not group.joined
+    own_server.resume() if own_server.process is not None else own_server.start()
+    client = make()
+    eventually(lambda: len(Group(name="g", client=client)) == 0)
+    eventually(lambda: not shares.shares)
+
+
+def test_join_that_waits_for_another_one_ends_in_time(make: Callable[..., Client], own_server: ServerProcess) -> None:
+    """It looked for the end of the other one again and again, and never ended."""
+    shares = Partitioner(["a"], name="p", client=make())
+    shares.client.sync()
+    own_server.pause()
+    try:
+        first = Running(shares.join)
+        eventually(lambda: shares._core._joining is not None)
+        with pytest.raises(DeadlineError, match="another membership"):
+            shares.join(timeout=2 * UNIT)
+    finally:
+        own_server.resume()
+    first.result()
+    shares.leave()
 
 
 # ---- distsync.timeout

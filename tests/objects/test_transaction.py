@@ -346,7 +346,7 @@ def test_site_that_takes_part_again_after_an_interrupted_leave_stays_present(
         seen.append(owner(alone, observer, "one"))
         return True
 
-    def interrupt(protocol: Coroutine[Any, Any, Any]) -> None:
+    def interrupt(protocol: Coroutine[Any, Any, Any], timeout: float | None = None) -> None:
         protocol.close()
         raise KeyboardInterrupt
 

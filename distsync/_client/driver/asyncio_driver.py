@@ -25,6 +25,7 @@ from distsync._client.driver.driver_context import ProtocolCoroutine
 from distsync._client.driver.task_order import ObjectQueue, QueueTurn, orders
 from distsync._client.runtime import ClientRuntime, wait_until_connected
 from distsync._client.wait_log import Loggable, WaitProgress
+from distsync._signal_handlers import raise_if_from_handler
 from distsync.errors import ClientClosedError, DeadlineError
 
 
@@ -63,15 +64,21 @@ class AsyncWakeup:
 
 
 async def run(
-    runtime: ClientRuntime, protocol: ProtocolCoroutine, timeout: float | None, subject: Loggable | None = None
+    runtime: ClientRuntime,
+    protocol: ProtocolCoroutine,
+    timeout: float | None,
+    subject: Loggable | None = None,
+    in_order: bool = False,
 ) -> Any:
     """Drive ``protocol``, a call on the object ``subject``, as ClientRuntime.run does.
 
-    A call with a timeout does not queue behind other calls on the same object.
+    A call with a timeout does not queue behind other calls on the same object, unless ``in_order``.
     """
-    turn = QueueTurn(ObjectQueue() if subject is None or timeout is not None else _object_queue(subject))
+    deadline = deadlines.deadline_of(timeout, wait_clock())
+    queues = subject is not None and (timeout is None or in_order)
+    turn = QueueTurn(_object_queue(subject) if queues and subject is not None else ObjectQueue())
     try:
-        await turn.enter()
+        await _enter(turn, timeout)
     except BaseException:
         protocol.close()
         raise
@@ -82,7 +89,7 @@ async def run(
     try:
         runtime._calls.add(run)
         run.grace = deadlines.grace_of(timeout)
-        run.deadline = await _begin(runtime, deadlines.deadline_of(timeout, wait_clock()))
+        run.deadline = await _begin(runtime, deadline)
         if runtime.closing:
             run.interrupt(ClientClosedError("a call"))
         result = await drive(run, wakeup, turn)
@@ -91,6 +98,18 @@ async def run(
     finally:
         turn.leave()
         runtime._finish_call(run)
+
+
+async def _enter(turn: QueueTurn, timeout: float | None) -> None:
+    """Wait for the turn. Raises DeadlineError."""
+    if timeout is None:
+        await turn.enter()
+        return
+    try:
+        await asyncio.wait_for(turn.enter(), timeout + deadlines.grace_of(timeout))
+    except asyncio.TimeoutError as error:
+        raise_if_from_handler(error)
+        raise DeadlineError("earlier calls of this event loop on the same object") from None
 
 
 def _object_queue(subject: Loggable) -> ObjectQueue:

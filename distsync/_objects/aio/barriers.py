@@ -111,22 +111,30 @@ class Barrier(AsyncObject):
     async def reset(self) -> None:
         """Reset the barrier; waiting tasks get BrokenBarrierError.
 
+        Raises:
+            DeadlineError: No server answered within the client's default timeout, and the barrier
+                may or may not be reset. Subclass of TimeoutError.
+
         Note:
             Costs 3 requests in 2 round trips, and 3 more in the background.
         """
         await self._ready()
         core = self._sync._core
-        await self._await(self._sync._using(core, core.reset))
+        await self._ask(self._sync._using(core, core.reset))
 
     async def abort(self) -> None:
         """Break the barrier; waiting and arriving tasks get BrokenBarrierError.
+
+        Raises:
+            DeadlineError: No server answered within the client's default timeout, and the barrier
+                may or may not be broken. Subclass of TimeoutError.
 
         Note:
             Costs 2 requests.
         """
         await self._ready()
         core = self._sync._core
-        await self._await(self._sync._using(core, core.abort))
+        await self._ask(self._sync._using(core, core.abort))
 
     @property
     def parties(self) -> int:
@@ -137,6 +145,10 @@ class Barrier(AsyncObject):
     def n_waiting(self) -> int:
         """The number of tasks that are waiting now.
 
+        Raises:
+            DeadlineError: No server answered within the client's default timeout, or the session
+                timeout if it is shorter. Subclass of TimeoutError.
+
         Note:
             Costs 2 requests in 1 round trip, for which the event loop waits.
         """
@@ -146,6 +158,10 @@ class Barrier(AsyncObject):
     @property
     def broken(self) -> bool:
         """Whether the barrier is broken.
+
+        Raises:
+            DeadlineError: No server answered within the client's default timeout, or the session
+                timeout if it is shorter. Subclass of TimeoutError.
 
         Note:
             Costs 2 requests in 1 round trip, for which the event loop waits.

@@ -13,12 +13,20 @@ from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from distsync._client import default_client
+from distsync._client.deadlines import earliest
 from distsync._client.driver.task_order import orders
-from distsync._objects.base import FencingToken, SharedObject, close_unstarted, create_wrapped
+from distsync._objects.base import (
+    FencingToken,
+    SharedObject,
+    ask_timeout_of,
+    close_unstarted,
+    create_wrapped,
+    raise_if_late,
+)
 from distsync._pickle import stable_pickle_name
 from distsync._protocols.locks.lock import Grant
 from distsync._signal_handlers import raise_if_from_handler
-from distsync.errors import LockLostError, NotHeldError
+from distsync.errors import LockLostError, NotHeldError, OutcomeUnknownError
 
 if TYPE_CHECKING:
     from distsync._client.client import Client
@@ -78,7 +86,7 @@ class AsyncObject:
         """The same object for threads, of ``distsync.threading`` or ``distsync.queue``."""
         return self._sync
 
-    async def destroy(self) -> None:
+    async def destroy(self, *, timeout: float | None = None) -> None:
         """Delete the object and all that it stores, for all processes.
 
         Its next use creates it afresh, also with other arguments. What any process holds of it is
@@ -86,9 +94,14 @@ class AsyncObject:
         stop the processes that use the object, if it is not to be created at once. If it does not
         exist, nothing happens.
 
+        Args:
+            timeout: Maximum wait in seconds; None uses the client's default, and -1 waits forever.
+
         Raises:
+            TypeError: ``timeout`` is not a number.
             ValueError: The given path is a folder of the namespace, or has znodes below it that do not
-                belong to an object of this class. Nothing was deleted.
+                belong to an object of this class. Nothing was deleted. Or ``timeout`` is negative.
+            DeadlineError: The object was not deleted in time. Subclass of TimeoutError.
             StillUsedError: Other processes keep adding to the object.
             AccessDeniedError: An ACL denies the access.
             UnreachableError: No server could be reached for the client's first connection.
@@ -99,13 +112,13 @@ class AsyncObject:
             ``path=``, it costs 2 more in 1 more round trip, and 1 more for each child of another name
             than the object gives.
 
-            If the reply is lost, it is repeated, but a fresh object is not deleted. If cancelled,
-            the object may be deleted, or a part of its contents: call it again.
+            If the reply is lost, it is repeated, but a fresh object is not deleted. If cancelled, or
+            at the deadline, the object may be deleted, or a part of its contents: call it again.
 
             Source: ours; ZooKeeper's multi.
         """
         await self._ready()
-        await self._await(self._sync._destruction())
+        await self._ask(self._sync._destruction(), timeout)
 
     async def _ready(self) -> None:
         """Start the client, and import what it needs, without blocking the loop.
@@ -122,9 +135,22 @@ class AsyncObject:
         finally:
             starting.release()
 
-    async def _await(self, protocol: Coroutine[Any, Any, Any], timeout: float | None = None) -> Any:
+    async def _await(
+        self, protocol: Coroutine[Any, Any, Any], timeout: float | None = None, in_order: bool = False
+    ) -> Any:
         try:
-            return await self.client.run_async(self._sync._as_member(protocol), timeout, self._sync)
+            return await self.client.run_async(self._sync._as_member(protocol), timeout, self._sync, in_order=in_order)
+        except BaseException:
+            close_unstarted(protocol)
+            raise
+
+    async def _ask(self, protocol: Coroutine[Any, Any, Any], timeout: float | None = None) -> Any:
+        """Await a protocol that waits for replies of the server only, as `SharedObject._ask` runs it."""
+        try:
+            return await self._await(protocol, ask_timeout_of(self.client, timeout), in_order=True)
+        except OutcomeUnknownError as unknown:
+            raise_if_late(unknown)
+            raise
         except BaseException:
             close_unstarted(protocol)
             raise
@@ -138,9 +164,10 @@ class AsyncObject:
 
     def _run_blocking(self, protocol: Coroutine[Any, Any, Any], timeout: float | None = None) -> Any:
         client = self.client
-        seconds = client.settings.session_timeout if timeout is None else timeout
         try:
-            return client.run(self._sync._as_member(protocol, True), seconds, self._sync)
+            if timeout is None:
+                timeout = earliest(ask_timeout_of(client, None), client.settings.session_timeout)
+            return client.run(self._sync._as_member(protocol, True), timeout, self._sync)
         except BaseException:
             close_unstarted(protocol)
             raise

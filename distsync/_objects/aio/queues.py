@@ -98,6 +98,8 @@ class Queue(AsyncObject, Generic[Item]):
         Raises:
             QueueShutDown: The queue was shut down.
             PayloadError: The item cannot be encoded, or is too large.
+            DeadlineError: No server answered within the client's default timeout, and the item may
+                or may not be put. Only without a bound. Subclass of TimeoutError.
 
         Note:
             Costs 1 request, or 3 in 1 round trip with a bound. Without a bound, items that other
@@ -111,7 +113,8 @@ class Queue(AsyncObject, Generic[Item]):
         """
         await self._ready()
         try:
-            await self._await(self._putting(item, True))
+            call = self._ask if self.maxsize <= 0 else self._await
+            await call(self._putting(item, True))
         except ShutDown:
             raise QueueShutDown from None
 
@@ -203,6 +206,10 @@ class Queue(AsyncObject, Generic[Item]):
         Returns:
             The number of items.
 
+        Raises:
+            DeadlineError: No server answered within the client's default timeout, or the session
+                timeout if it is shorter. Subclass of TimeoutError.
+
         Note:
             Costs 3 requests in 1 round trip, for which the event loop waits.
         """
@@ -215,6 +222,10 @@ class Queue(AsyncObject, Generic[Item]):
         Returns:
             True if it is empty.
 
+        Raises:
+            DeadlineError: No server answered within the client's default timeout, or the session
+                timeout if it is shorter. Subclass of TimeoutError.
+
         Note:
             Costs 3 requests in 1 round trip, for which the event loop waits.
         """
@@ -225,6 +236,10 @@ class Queue(AsyncObject, Generic[Item]):
 
         Returns:
             True if it is full.
+
+        Raises:
+            DeadlineError: No server answered within the client's default timeout, or the session
+                timeout if it is shorter. Subclass of TimeoutError.
 
         Note:
             Costs no request without a bound, and 3 requests in 1 round trip with one, for which the
@@ -237,6 +252,8 @@ class Queue(AsyncObject, Generic[Item]):
 
         Raises:
             ValueError: It was called more times than items were put.
+            DeadlineError: No server answered within the client's default timeout, and the item may
+                or may not be done. Subclass of TimeoutError.
 
         Note:
             Costs 1 request for an item that this process got, for which the event loop does not
@@ -268,14 +285,21 @@ class Queue(AsyncObject, Generic[Item]):
         Args:
             immediate: Whether to remove the remaining items, and mark them as done.
 
+        Raises:
+            DeadlineError: No server answered within the client's default timeout, and the queue may
+                or may not be shut down. Subclass of TimeoutError.
+
         Note:
             Costs 1 request. With ``immediate``, it costs 5, and 2 more for each item. The event
             loop waits for them; with ``immediate`` as long as it takes, even during an outage.
 
             Source: ``asyncio.Queue.shutdown`` of Python 3.13, available here on every Python.
         """
-        client, protocol = self.client, self._sync._core.shutdown(immediate, self.maxsize)
-        client.run(protocol, None if immediate else client.settings.session_timeout, self._sync)
+        protocol = self._sync._core.shutdown(immediate, self.maxsize)
+        if immediate:
+            self._sync._ask(protocol)
+        else:
+            self._run_blocking(protocol)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} at {id(self):#x} maxsize={self.maxsize!r} name={self.name!r}>"

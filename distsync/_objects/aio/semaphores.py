@@ -138,6 +138,10 @@ class Semaphore(AsyncOwnable):
         Returns:
             True if no permit is free.
 
+        Raises:
+            DeadlineError: No server answered within the client's default timeout, or the session
+                timeout if it is shorter. Subclass of TimeoutError.
+
         Note:
             Costs 2 requests in 1 round trip, for which the event loop waits.
         """

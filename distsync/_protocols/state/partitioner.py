@@ -115,7 +115,8 @@ class PartitionerCore:
         created.
         """
         while (before := self._joining or self._undo_finished) is not None:
-            await Wait(before)
+            if await Wait(before) is WakeReason.DEADLINE:
+                raise DeadlineError(f"another membership of this process in {self.claims.path}")
         if self.member is not None:
             return None
         self._joining = joining = Signal()

@@ -36,6 +36,7 @@ from distsync.errors import (
     DistsyncError,
     NodeExistsError,
     NoNodeError,
+    UnreachableError,
 )
 
 
@@ -66,9 +67,12 @@ class Presence:
         try:
             await self._create_now()
             await Background(self.maintain())
-        except BaseException:
+        except BaseException as error:
             self.withdraw()
-            await self._delete_node()
+            if isinstance(error, (DeadlineError, UnreachableError)) and not is_interrupt(error):
+                await Background(self._delete_node())
+            else:
+                await self._delete_node()
             raise
 
     async def delete(self) -> bool:

@@ -20,6 +20,7 @@ from simulation.scenarios.common import (
     maybe_timeout,
     processes,
     receipts,
+    separate_rng,
     sleepers,
     spawn,
     work,
@@ -28,7 +29,7 @@ from simulation.scenarios.common import (
 from distsync._protocols.state.counter import CounterCore
 from distsync._protocols.state.versioned_value import ValueCore
 from distsync._protocols.steps import Exists, GetData, Node
-from distsync.errors import OutcomeUnknownError
+from distsync.errors import DeadlineError, OutcomeUnknownError
 
 COUNTER_PATH = f"{ROOT}/counter/c"
 VALUE_PATH = f"{ROOT}/value/v"
@@ -38,6 +39,9 @@ VALUE_PATH = f"{ROOT}/value/v"
 ERA_SIZE = 1000
 SETTING = ("setting", "set")
 
+#: Seconds of a call; None for no limit.
+TIMEOUTS = (None, None, None, 0.0, 0.1, 1.0)
+
 
 # Counter
 
@@ -45,6 +49,7 @@ SETTING = ("setting", "set")
 async def adder(world: Simulation, process: SimProcess) -> None:
     """Add a few times, by ``add`` or by compare-and-set, and sometimes set the number."""
     core = process.local(COUNTER_PATH, lambda: CounterCore(COUNTER_PATH, 0, receipts(process)))
+    timeouts = separate_rng(world, process.name)
     for _ in range(world.rng.randint(1, 5)):
         if world.rng.random() < 0.15:
             await set_number(world, core)
@@ -55,13 +60,13 @@ async def adder(world: Simulation, process: SimProcess) -> None:
         world.record("adding", amount=amount)
         try:
             if seen is None:
-                number = await Run(core.add(amount))
-            elif await Run(core.compare_and_set(seen, seen + amount)):
+                number = await Run(core.add(amount), timeouts.choice(TIMEOUTS))
+            elif await Run(core.compare_and_set(seen, seen + amount), timeouts.choice(TIMEOUTS)):
                 number = seen + amount
             else:
                 world.record("refused", amount=amount)
                 continue
-        except OutcomeUnknownError:
+        except (OutcomeUnknownError, DeadlineError):
             world.record("unknown", amount=amount)
             continue
         world.record("added", amount=amount, number=number)

@@ -6,6 +6,7 @@ does.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import partial
 
 from simulation.engine.call_frames import Run
@@ -24,9 +25,13 @@ from simulation.scenarios.common import (
 
 from distsync._protocols.state.partitioner import Callbacks, PartitionerCore, share_of
 from distsync._protocols.steps import Wait
+from distsync.errors import DeadlineError
 
 PATH = f"{ROOT}/partition/p"
 SHARES = frozenset("abcde")
+
+#: Seconds of a call; None for no limit.
+TIMEOUTS = (None, None, None, 0.0, 0.1, 1.0)
 
 
 def core_of(process: SimProcess) -> PartitionerCore:
@@ -47,16 +52,19 @@ async def member(world: Simulation, process: SimProcess) -> None:
     await Run(pause(world))
     core, callbacks = core_of(process), Callbacks(partial(acquired, world, process), partial(released, world))
     if separate_rng(world, process.name).random() < 0.3:
-        spawn(process, twin(process, callbacks), name="twin")
-    await Run(core.join(b"{}", callbacks))
+        spawn(process, join(world, process, callbacks), name="twin")
+    await join(world, process, callbacks)
     await Run(pause(world))
     if world.rng.random() < 0.4:
-        await Run(core.leave())
+        with suppress(DeadlineError):
+            await Run(core.leave(), separate_rng(world, f"{process.name} leaves").choice(TIMEOUTS))
 
 
-async def twin(process: SimProcess, callbacks: Callbacks) -> None:
-    """Join from another thread at the same time."""
-    await Run(core_of(process).join(b"{}", callbacks))
+async def join(world: Simulation, process: SimProcess, callbacks: Callbacks) -> None:
+    """Join. After a deadline this process is no member, or leaves in the background."""
+    with suppress(DeadlineError):
+        timeout = separate_rng(world, f"{process.name} joins").choice(TIMEOUTS)
+        await Run(core_of(process).join(b"{}", callbacks), timeout)
 
 
 async def pause(world: Simulation) -> None:
