@@ -195,8 +195,12 @@ class BackgroundThread:
             called.execute()
             run.wake()
 
+        def skip() -> None:
+            called.skip()
+            run.wake()
+
         self._runtime.dispatcher.prepare()
-        self._runtime.dispatcher.call(call)
+        self._runtime.dispatcher.call(call, skip if called.is_notice else None)
 
     def _continue(self, run: ProtocolRun) -> None:
         """Resume ``run``, later if it may send its first request and the current batch is full."""

@@ -41,7 +41,8 @@ class Config(ReportsChanges, PredicateWaitable, SharedObject, MutableMapping[str
         path: Path of the configuration's znode, instead of a name.
         acl: kazoo ACLs for the znodes that this object creates; None uses the client's.
         on_change: Called with the settings before and after each change, two dicts, in a thread of
-            distsync's own, one call after the other; None calls nothing.
+            distsync's own, one call after the other unless one takes more than 5 seconds; None calls
+            nothing.
 
     Raises:
         TypeError: Both a name and a path are given.

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from distsync._client import contender_info
@@ -11,14 +13,14 @@ from distsync._client.contender_info import Contender, describe
 from distsync._client.deadlines import NO_WAIT_S, deadline_in, earliest, remaining
 from distsync._client.json_data import encode, fields, with_data
 from distsync._objects.base import SharedObject, ask_timeout_of
-from distsync._objects.observable import PredicateWaitable, call_logged
+from distsync._objects.observable import PredicateWaitable
 from distsync._objects.validation import refuse_positional, validate_callback
 from distsync._pickle import public_in
 from distsync._protocols.state.group import KAZOO, GroupCore, Members
 from distsync._protocols.state.watch_cache import Listener, WatchCache
 from distsync._protocols.steps import Node
 from distsync._signal_handlers import is_interrupt
-from distsync.errors import ConfigurationError, NotHeldError
+from distsync.errors import ClientClosedError, ConfigurationError, NotHeldError
 
 if TYPE_CHECKING:
     from distsync._client.client import Client
@@ -68,7 +70,7 @@ class Group(PredicateWaitable, SharedObject):
         layout: How members of this object are stored: ``"distsync"``, or ``"kazoo"`` to join like
             kazoo's Party. Members of both layouts are seen in any case.
         on_join: Called with each member that is present or joins, in a thread of distsync's own,
-            one call after the other; None calls nothing.
+            one call after the other unless one takes more than 5 seconds; None calls nothing.
         on_leave: Called with each member that leaves, in the same thread; None calls nothing.
 
     Raises:
@@ -307,7 +309,8 @@ class Group(PredicateWaitable, SharedObject):
             for name in names:
                 callback = self._callbacks[word]
                 if callback is not None:
-                    call_logged(callback, _member(path, name, nodes[name]))
+                    with suppress(ClientClosedError):
+                        self.client.call_back(partial(callback, _member(path, name, nodes[name])))
 
     def _options(self) -> dict[str, Any]:
         return {} if self._layout == "distsync" else {"layout": self._layout}

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from distsync._client.callback_thread import Several
 from distsync._client.contender_info import Contender
 from distsync._objects.base import FencingToken, SharedObject, parse_contenders
 from distsync._objects.fenced_transaction import GuardedTransaction
@@ -39,8 +39,8 @@ def repr_state(obj: SharedObject, protocol: Callable[[], Any], initial: Any = "?
         return "??"
 
 
-def _report_loss(path: str, grant: Grant) -> None:
-    """Call ``on_lost`` of all objects that held by a lost grant. Idempotent.
+def _report_loss(path: str, grant: Grant) -> Several:
+    """Return the calls of ``on_lost`` of all objects that held by a lost grant. Idempotent.
 
     ``path`` is given because an object's own ``path`` would start a new default client if the
     grant's was closed.
@@ -52,28 +52,23 @@ def _report_loss(path: str, grant: Grant) -> None:
     was_deleted = grant.loss.reason == ZNODE_DELETED
     subjects = [each for each in _distinct(pending) if not (was_deleted and each._any_process_releases)]
     callbacks = [subject._on_lost for subject in subjects]
-    if not only_cached:
-        _call_all(partial(each, LockLostError(path, grant.loss.reason)) for each in callbacks if each is not None)
+    calls: list[Callable[[], object]] = [
+        partial(each, LockLostError(path, grant.loss.reason)) for each in callbacks if each is not None
+    ]
+    return Several([] if only_cached else calls)
 
 
-def _report_revocation(grant: Grant) -> None:
-    """Notify all objects that hold by this grant of the request to revoke it. Idempotent."""
+def _report_revocation(grant: Grant) -> Several:
+    """Return the calls that notify all objects that hold by this grant of the request to revoke it. Idempotent."""
     pending = [each for each in tuple(grant.subscribers) if not (each.revocation_reported or grant.loss.fired)]
     for each in pending:
         each.revocation_reported = True
-    _call_all(subject._revocation_requested for subject in _distinct(pending))
+    return Several([subject._revocation_requested for subject in _distinct(pending)])
 
 
 def _distinct(subscribers: list[Subscriber]) -> list[Any]:
     """Return the objects in their order, each once: threads may share one."""
     return list({id(each.subject): each.subject for each in subscribers}.values())
-
-
-def _call_all(callbacks: Iterable[Callable[[], object]]) -> None:
-    """Call all callbacks in their order, even if some of them raise."""
-    with ExitStack() as stack:
-        for each in reversed(list(callbacks)):
-            stack.callback(each)
 
 
 class Ownable(SharedObject):

@@ -378,9 +378,14 @@ class AtClose(Step[None]):
 
 @dataclass(frozen=True)
 class Call(Step[Any]):
-    """Call the user's function in the caller's thread, without the mutex. Raises what it raises."""
+    """Call the user's function in the caller's thread, without the mutex. Raises what it raises.
+
+    In the background, another thread calls it. If ``is_notice``, the function only notifies the user,
+    so a background protocol continues before its return if that takes long.
+    """
 
     function: Callable[[], Any] = field(repr=False)
+    is_notice: bool = False
 
 
 Protocol = Coroutine[Any, Any, ResultT]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import threading
+from functools import partial
 
 import pytest
-from helpers.timing import PATIENCE
+from helpers.timing import PATIENCE, UNIT, eventually
 
-from distsync._client.callback_thread import Dispatcher
+from distsync._client import callback_thread
+from distsync._client.callback_thread import Dispatcher, Several
 from distsync._client.own_threads import OwnThread
 
 
@@ -50,3 +52,70 @@ def test_callback_is_called_even_if_the_hook_for_the_previous_ones_exception_rai
     dispatcher.stop(PATIENCE)
     assert called.is_set()
     assert repr(raised) in caplog.text
+
+
+def wait_for(event: threading.Event) -> None:
+    event.wait()
+
+
+@pytest.fixture
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give callbacks a short time."""
+    monkeypatch.setattr(callback_thread, "CALLBACK_S", 2 * UNIT)
+
+
+@pytest.mark.usefixtures("hasty")
+def test_callbacks_that_never_return_stop_no_other_and_callbacks_begin_in_order(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    dispatcher, over, begun = Dispatcher("callbacks"), threading.Event(), list[int]()
+
+    def begin(number: int) -> None:
+        begun.append(number)
+        if number % 3 == 0:
+            wait_for(over)
+
+    dispatcher.prepare()
+    for number in range(8):
+        dispatcher.call(partial(begin, number))
+    eventually(lambda: len(begun) == 8)
+    assert begun == [*range(8)]
+    assert len(caplog.records) >= 2
+    for record in caplog.records:
+        assert record.levelname == "WARNING"
+        assert f".begin of the module {__name__} ({__file__}, line " in record.getMessage()
+    threads = tuple(dispatcher._callers)
+    over.set()
+    dispatcher.stop(PATIENCE)
+    for thread in threads:
+        thread.join(PATIENCE)
+    assert not dispatcher._callers
+
+
+@pytest.mark.usefixtures("hasty")
+def test_each_of_several_callbacks_of_one_event_has_its_own_time_and_comes_before_later_events() -> None:
+    dispatcher, over, called = Dispatcher("callbacks"), threading.Event(), list[str]()
+    dispatcher.call(lambda: Several([lambda: wait_for(over), lambda: called.append("second")]))
+    dispatcher.call(lambda: called.append("later"))
+    dispatcher.prepare()
+    eventually(lambda: len(called) == 2)
+    assert called == ["second", "later"]
+    over.set()
+    dispatcher.stop(PATIENCE)
+
+
+@pytest.mark.usefixtures("hasty")
+def test_callback_that_is_late_is_still_in_a_thread_of_callbacks() -> None:
+    dispatcher, over, current = Dispatcher("callbacks"), threading.Event(), list[bool]()
+
+    def late() -> None:
+        over.wait()
+        current.append(dispatcher.is_current())
+
+    dispatcher.call(late)
+    dispatcher.call(over.set)
+    dispatcher.prepare()
+    eventually(lambda: current)
+    assert current == [True]
+    assert not dispatcher.is_current()
+    dispatcher.stop(PATIENCE)

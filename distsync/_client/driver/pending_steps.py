@@ -170,6 +170,11 @@ class UserCall(Pending):
         self.began = began
         self._function = step.function
         self._outcome: Outcome | None = None
+        self.is_notice = step.is_notice
+
+    def skip(self) -> None:
+        """Let the protocol continue before the function returns."""
+        self._outcome = self._outcome or Outcome()
 
     def execute(self) -> None:
         try:

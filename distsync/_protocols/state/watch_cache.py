@@ -188,7 +188,7 @@ class WatchCache(Generic[Value]):
                     if listener in self._listeners:
                         self._listeners[listener] = value
                         if before is not UNKNOWN:
-                            await Call(partial(listener, before, value))
+                            await Call(partial(listener, before, value), is_notice=True)
                 if not behind and self.current:
                     await Wait(self._watch, asked)
         except ClientClosedError:
