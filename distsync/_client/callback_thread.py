@@ -16,6 +16,7 @@ from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple
 
 from distsync._client.own_threads import join
+from distsync._protocols.steps import Several
 
 logger = logging.getLogger("distsync.client")
 
@@ -24,12 +25,6 @@ logger = logging.getLogger("distsync.client")
 CALLBACK_S = 5.0
 
 PACKAGE = __name__.partition(".")[0]
-
-
-class Several(NamedTuple):
-    """Result of a function that makes several callbacks: each is called on its own, in this order."""
-
-    callbacks: list[Callable[[], object]]
 
 
 class _Task(NamedTuple):

@@ -24,6 +24,9 @@ from distsync.errors import DeadlineError
 if TYPE_CHECKING:
     from contextvars import ContextVar
 
+#: The greatest timeout of a lock, in seconds.
+TIMEOUT_MAX = threading.TIMEOUT_MAX
+
 #: How long, in seconds, an outstanding reply may arrive after the deadline, so that
 #: acquire(timeout=1e-5) on a free lock can succeed. Three round trips over a slow line.
 GRACE_S = 0.3
@@ -34,6 +37,11 @@ NONBLOCKING_GRACE_S, NO_WAIT_S = 2.0, 0.05
 
 #: Time in seconds for the clean-up of an interrupted protocol. lease/cleanup.py does the rest.
 CLEAN_UP_S = 1.0
+
+
+def timeout_too_large(timeout: float) -> OverflowError:
+    """Return the error for a timeout above TIMEOUT_MAX."""
+    return OverflowError(f"timeout value is too large: {timeout} exceeds the maximum of {TIMEOUT_MAX:.0f} seconds")
 
 
 def deadline_of(timeout: float | None, now: float) -> float | None:

@@ -92,7 +92,7 @@ class Barrier(ParametrizedObject):
         self._parties = validate_int("parties", parties, least=1, or_name=True)
         self._action = validate_callback("action", action)
         self._timeout = timeout
-        validate_timeout(timeout)
+        validate_timeout(timeout, "event")
         self._on_mismatch = validate_on_mismatch(on_mismatch)
         self._parameters = {PARTIES: self._parties}
         super().__init__(name, client, path, acl)
@@ -131,7 +131,7 @@ class Barrier(ParametrizedObject):
 
             Source: ZooKeeper recipes, "Double Barriers", Enter.
         """
-        seconds = validate_timeout(self._timeout if timeout is None else timeout)
+        seconds = validate_timeout(self._timeout if timeout is None else timeout, "event")
         core, data = self._core, describe()
         return int(self._run(self._using(core, lambda: core.wait(data, self._action)), seconds))
 

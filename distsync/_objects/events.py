@@ -151,7 +151,7 @@ class Event(Observable, SharedObject):
 
             Source: ZooKeeper recipes, "Barriers".
         """
-        seconds = validate_timeout(timeout)
+        seconds = validate_timeout(timeout, "event")
         return bool(self._run(self._core.wait(), seconds))
 
     def __repr__(self) -> str:

@@ -337,7 +337,7 @@ class JoinableQueue(Queue[Item]):
 
             Source: ZooKeeper recipes, "Queues".
         """
-        if self.maxsize <= 0 and timeout is not None and timeout < 0:
+        if self.maxsize <= 0 and timeout is not None and not timeout >= 0:
             timeout = None
         seconds, later = validate_timeout(timeout, "queue", block), _checked_delay(delay)
         if key is not None and not isinstance(key, str):

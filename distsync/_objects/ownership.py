@@ -6,14 +6,13 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from distsync._client.callback_thread import Several
 from distsync._client.contender_info import Contender
 from distsync._objects.base import FencingToken, SharedObject, parse_contenders
 from distsync._objects.fenced_transaction import GuardedTransaction
 from distsync._objects.validation import validate_callback
 from distsync._protocols import wait_queue
 from distsync._protocols.locks.grant import Grant, Subscriber
-from distsync._protocols.steps import ZNODE_DELETED
+from distsync._protocols.steps import ZNODE_DELETED, Several
 from distsync._signal_handlers import raise_if_from_handler
 from distsync.errors import DistsyncError, LockLostError, NotHeldError
 

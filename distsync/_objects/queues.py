@@ -178,7 +178,7 @@ class Queue(_QueueBase[Item]):
 
             Source: ZooKeeper recipes, "Queues".
         """
-        if self.maxsize <= 0 and timeout is not None and timeout < 0:
+        if self.maxsize <= 0 and timeout is not None and not timeout >= 0:
             timeout = None  # like the standard library, which checks it only with a bound
         self._call.block, self._call.timeout = bool(block), validate_timeout(timeout, "queue", block)
         self._put(item)
@@ -655,7 +655,7 @@ class SimpleQueue(_QueueBase[Item]):
 
             Source: ZooKeeper recipes, "Queues".
         """
-        return self._get_now(bool(block), validate_timeout(timeout, "queue", block), 0)
+        return self._get_now(bool(block), validate_timeout(timeout, "simple_queue", block), 0)
 
     def put_nowait(self, item: Item) -> None:
         """Put an item, like ``put(item)``.

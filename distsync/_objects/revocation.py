@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any
 
-from distsync._client.deadlines import limit_calls
+from distsync._client.deadlines import TIMEOUT_MAX, limit_calls
 from distsync._objects.base import ask_timeout_of
 from distsync._objects.ownership import Ownable
-from distsync._objects.validation import TIMEOUT_MAX, validate_callback, validate_positive, validate_timeout
+from distsync._objects.validation import validate_callback, validate_positive, validate_timeout
 from distsync._protocols import wait_queue
 from distsync._protocols.locks import revocation
 from distsync._protocols.locks.lock import Grant

@@ -277,7 +277,7 @@ class Semaphore(ParametrizedObject, Ownable):
         """
         if not blocking and timeout is not None:
             raise ValueError("can't specify timeout for non-blocking acquire")
-        seconds = validate_timeout(timeout, blocking=blocking)
+        seconds = validate_timeout(timeout, "event", blocking)
         attempt = _Attempt()
         try:
             return self._acquire(attempt, blocking, seconds)

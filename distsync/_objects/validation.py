@@ -5,21 +5,20 @@ from __future__ import annotations
 import math
 import operator
 import sys
-import threading
 from collections.abc import Callable
 from typing import Any, Literal, TypeVar
 
+from distsync._client.deadlines import TIMEOUT_MAX as TIMEOUT_MAX
+from distsync._client.deadlines import timeout_too_large
 from distsync._signal_handlers import raise_if_from_handler
 from distsync.errors import ConfigurationError
 
 Callback = TypeVar("Callback", bound=Callable[..., object] | None)
 
-TIMEOUT_MAX = threading.TIMEOUT_MAX
-
-TimeoutRule = Literal["condition", "lock", "queue", "call"]
-"""The rules for a timeout: those of ``threading.Condition.wait``, ``threading.Lock.acquire`` or
-``queue.Queue.get``. A call that the standard library lacks (``"call"``) accepts what a lock
-accepts, and None to wait forever.
+TimeoutRule = Literal["condition", "event", "lock", "queue", "simple_queue", "call"]
+"""The rules for a timeout: those of ``threading.Condition.wait``, ``threading.Event.wait``,
+``threading.Lock.acquire``, ``queue.Queue.get`` or ``queue.SimpleQueue.get``. A call that the standard
+library lacks (``"call"``) accepts what a lock accepts, and None to wait forever.
 """
 
 #: Naming schemes of znodes that most objects support: Curator's, and that of kazoo's own recipes.
@@ -82,7 +81,8 @@ def validate_timeout(timeout: Any, rule: TimeoutRule = "condition", blocking: bo
     Args:
         timeout: Seconds. Other values depend on the rule: None waits forever, but is refused for a
             lock; -1 waits forever for a lock or call, is refused for a queue, and does not wait for a
-            condition; other negative numbers are refused, but do not wait for a condition.
+            condition or event; other negative numbers are refused, but do not wait for these; NaN is
+            refused, but does not wait for these.
         rule: Whose rules ``timeout`` follows.
         blocking: Whether the call waits at all.
 
@@ -92,7 +92,8 @@ def validate_timeout(timeout: Any, rule: TimeoutRule = "condition", blocking: bo
     Raises:
         TypeError: ``timeout`` is not a number.
         ValueError: It is negative or NaN, or given to a lock's call that does not wait.
-        OverflowError: It exceeds ``threading.TIMEOUT_MAX``.
+        OverflowError: It exceeds ``threading.TIMEOUT_MAX``. For an event or queue, the driver raises it
+            once the call has to wait.
     """
     if rule == "lock":
         if not blocking and timeout != -1:
@@ -103,20 +104,20 @@ def validate_timeout(timeout: Any, rule: TimeoutRule = "condition", blocking: bo
         return 0.0
     if timeout is None:
         return None
-    if rule == "condition":
+    if rule in ("condition", "event"):
         seconds = float(timeout) if timeout > 0 else 0.0
     elif rule == "queue":
-        if timeout < 0:
+        if not timeout >= 0:  # NaN too, with which the standard library never returns
             raise ValueError("'timeout' must be a non-negative number")
-        return float(timeout)
-    elif timeout == -1:
+        seconds = float(timeout)
+    elif rule != "simple_queue" and timeout == -1:
         return None
-    elif rule == "call" and isinstance(timeout, (int, float)) and not timeout >= 0:  # NaN too
+    elif rule == "call" and isinstance(timeout, (int, float)) and not timeout >= 0:
         raise ValueError(f"timeout must be seconds >= 0, None, or -1 to wait forever, not {timeout}")
     else:
         seconds = _seconds(timeout)
-    if seconds > TIMEOUT_MAX:
-        raise OverflowError(f"timeout value is too large: {timeout} exceeds the maximum of {TIMEOUT_MAX:.0f} seconds")
+    if seconds > TIMEOUT_MAX and rule not in ("event", "queue"):
+        raise timeout_too_large(timeout)
     return seconds
 
 
@@ -124,6 +125,8 @@ def _seconds(timeout: Any) -> float:
     if not hasattr(timeout, "__float__"):
         raise TypeError(f"'{type(timeout).__name__}' object cannot be interpreted as a number of seconds")
     seconds = float(timeout)
+    if abs(seconds) > TIMEOUT_MAX:
+        raise timeout_too_large(timeout)
     if not seconds >= 0:  # NaN too
         raise ValueError("timeout value must be a non-negative number")
     return seconds

@@ -388,4 +388,11 @@ class Call(Step[Any]):
     is_notice: bool = False
 
 
+@dataclass(frozen=True)
+class Several:
+    """Result of a function that the thread of callbacks calls: each of these is then called as one callback."""
+
+    callbacks: list[Callable[[], object]]
+
+
 Protocol = Coroutine[Any, Any, ResultT]

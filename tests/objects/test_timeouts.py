@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import queue
+import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -45,7 +47,7 @@ from distsync.recipes import (
     Transaction,
     Value,
 )
-from distsync.threading import Barrier, Event, Lock, Semaphore
+from distsync.threading import Barrier, Condition, Event, Lock, Semaphore
 
 SECONDS = 10 * UNIT
 """The timeout of each call."""
@@ -548,6 +550,93 @@ def test_default_does_not_end_a_wait_whose_predicate_reads_in_an_outage(
     time.sleep(SECONDS)
     own_server.resume()
     assert waiting.result() is True
+
+
+# ---- the standard library's calls
+
+
+def owned(condition: Any) -> Any:
+    condition.acquire()
+    return condition
+
+
+def held(lock: Any) -> Any:
+    lock.acquire()
+    return lock
+
+
+def set_event(event: Any) -> Any:
+    event.set()
+    return event
+
+
+def filled(box: Any) -> Any:
+    box.put(1)
+    return box
+
+
+#: Calls with a timeout of the standard library: how to make the object with its module, and the call.
+COMPARED: dict[str, tuple[Callable[..., Any], Callable[[Any, Any], Any]]] = {
+    "Lock.acquire": (lambda of, **name: held(of.Lock(**name)), lambda it, seconds: it.acquire(timeout=seconds)),
+    "free RLock.acquire": (lambda of, **name: of.RLock(**name), lambda it, seconds: it.acquire(timeout=seconds)),
+    "Semaphore.acquire": (lambda of, **name: of.Semaphore(0, **name), lambda it, seconds: it.acquire(True, seconds)),
+    "free Semaphore.acquire": (
+        lambda of, **name: of.Semaphore(1, **name),
+        lambda it, seconds: it.acquire(timeout=seconds),
+    ),
+    "Event.wait": (lambda of, **name: of.Event(**name), lambda it, seconds: it.wait(seconds)),
+    "set Event.wait": (lambda of, **name: set_event(of.Event(**name)), lambda it, seconds: it.wait(seconds)),
+    "Condition.wait": (lambda of, **name: owned(of.Condition(**name)), lambda it, seconds: it.wait(seconds)),
+    "Barrier.wait": (lambda of, **name: of.Barrier(2, **name), lambda it, seconds: it.wait(seconds)),
+    "full Barrier.wait": (lambda of, **name: of.Barrier(1, **name), lambda it, seconds: it.wait(seconds)),
+    "Queue.get": (lambda of, **name: of.Queue(**name), lambda it, seconds: it.get(timeout=seconds)),
+    "filled Queue.get": (lambda of, **name: filled(of.Queue(**name)), lambda it, seconds: it.get(timeout=seconds)),
+    "Queue.put": (lambda of, **name: filled(of.Queue(1, **name)), lambda it, seconds: it.put(1, timeout=seconds)),
+    "free Queue.put": (lambda of, **name: of.Queue(1, **name), lambda it, seconds: it.put(1, timeout=seconds)),
+    "unbounded Queue.put": (lambda of, **name: of.Queue(**name), lambda it, seconds: it.put(1, timeout=seconds)),
+    "SimpleQueue.get": (lambda of, **name: of.SimpleQueue(**name), lambda it, seconds: it.get(timeout=seconds)),
+    "filled SimpleQueue.get": (
+        lambda of, **name: filled(of.SimpleQueue(**name)),
+        lambda it, seconds: it.get(timeout=seconds),
+    ),
+}
+
+ODD = [inf, nan, 1e18, -1, -inf, -2, 0, 0.0, True]
+"""Timeouts; True is one second. A timeout that is not a number is refused in any case."""
+
+ENDLESS = {
+    *(("Semaphore.acquire", "nan"), ("Barrier.wait", "nan"), ("Queue.get", "nan"), ("Queue.put", "nan")),
+    *(("filled Queue.get", "nan"), ("free Queue.put", "nan"), ("Lock.acquire", "-1")),
+}
+"""Calls that do not return: -1 is forever, and the standard library compares with NaN again and again."""
+
+
+def outcome_of(call: Callable[[Any, Any], Any], obj: Any, seconds: Any) -> str:
+    outcome = remote.catch(call, obj, seconds)
+    if outcome == "True" and hasattr(obj, "release") or isinstance(obj, (Lock, Condition)):
+        obj.release()
+    return outcome
+
+
+@pytest.mark.parametrize("name", COMPARED)
+def test_odd_timeout_has_the_effect_that_it_has_in_the_standard_library(client: Client, name: str) -> None:
+    make, call = COMPARED[name]
+    module = queue if "Queue" in name else threading
+    different = {}
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for number, seconds in enumerate(ODD):
+            if (name, str(seconds)) not in ENDLESS:
+                theirs = outcome_of(call, make(module), seconds)
+                ours = outcome_of(call, make(distsync, name=f"{number}"), seconds)
+                if theirs != ours:
+                    different[str(seconds)] = (theirs, ours)
+        gc.collect()
+    assert not different
+    assert not caught  # of a coroutine that was never awaited
+
+
+# ---- distsync's own calls
 
 
 INVALID = {

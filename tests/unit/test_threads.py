@@ -9,8 +9,9 @@ import pytest
 from helpers.timing import PATIENCE, UNIT, eventually
 
 from distsync._client import callback_thread
-from distsync._client.callback_thread import Dispatcher, Several
+from distsync._client.callback_thread import Dispatcher
 from distsync._client.own_threads import OwnThread
+from distsync._protocols.steps import Several
 
 
 def ended(thread: threading.Thread) -> threading.Thread:

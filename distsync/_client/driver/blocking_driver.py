@@ -261,7 +261,9 @@ class ProtocolRun:
         if isinstance(step, Request):
             return RequestInFlight(self, step, (step,))
         if isinstance(step, Wait):
-            return AwaitSignal(self, step)
+            waiting = AwaitSignal(self, step)
+            self._refuse_endless_wait(step)
+            return waiting
         if isinstance(step, Connected):
             return AwaitConnection(self)
         if isinstance(step, Pipeline):
@@ -276,6 +278,17 @@ class ProtocolRun:
                 self.progress.restart()
             return called
         return Resolved(self._run_inline(step))
+
+    def _refuse_endless_wait(self, step: Wait) -> None:
+        """Interrupt the protocol with OverflowError if it would wait with a timeout above TIMEOUT_MAX.
+
+        The standard library refuses such a timeout too, and only if it has to wait.
+        """
+        if self.deadline is None or self.cleaning or any(signal.fired for signal in step.signals):
+            return
+        seconds = self.deadline - self.context.now()
+        if seconds > deadlines.TIMEOUT_MAX:
+            self.interrupt(deadlines.timeout_too_large(seconds))
 
     def _run_inline(self, step: Any) -> Any:
         """Perform a step that does not wait, and return its result."""
