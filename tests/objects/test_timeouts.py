@@ -500,6 +500,44 @@ def test_release_after_the_end_of_a_block_is_executed(client: Client) -> None:
     assert not lock.locked()
 
 
+@pytest.mark.parametrize("limit", [None, PATIENCE])
+def test_items_of_tasks_keep_their_order_with_a_default(
+    make_client: Callable[..., Client], limit: float | None
+) -> None:
+    """The first task creates the znodes of the queue, and the others found them and overtook it."""
+    client = make_client(timeout=limit)
+
+    async def put_all(name: str) -> list[int]:
+        box = aio.Queue[int](name=name, client=client)
+        await asyncio.gather(*(box.put(number) for number in range(5)))
+        return [await box.get() for _ in range(5)]
+
+    async def fill_queues() -> list[list[int]]:
+        return [await put_all(f"q{number}") for number in range(30)]
+
+    assert asyncio.run(fill_queues()) == [[*range(5)]] * 30
+
+
+def test_task_that_waits_for_the_start_of_another_call_ends_in_time(
+    make: Callable[..., Client], own_server: ServerProcess
+) -> None:
+    client = make(timeout=SECONDS)
+    client.sync()
+    own_server.pause()
+
+    async def put_two() -> list[Any]:
+        box = aio.Queue[int](name="q", client=client)
+        return await asyncio.gather(box.put(1), box.put(2), return_exceptions=True)
+
+    with Control() as control:
+        began = time.monotonic()
+        outcomes = asyncio.run(put_two())
+        seconds = time.monotonic() - began
+    own_server.resume()
+    assert [type(each) for each in outcomes] == [DeadlineError] * 2
+    assert seconds < SECONDS + 2 * GRACE_S + 6 * UNIT + control.late
+
+
 # ---- what counts
 
 

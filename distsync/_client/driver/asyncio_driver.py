@@ -102,11 +102,8 @@ async def run(
 
 async def _enter(turn: QueueTurn, timeout: float | None) -> None:
     """Wait for the turn. Raises DeadlineError."""
-    if timeout is None:
-        await turn.enter()
-        return
     try:
-        await asyncio.wait_for(turn.enter(), timeout + deadlines.grace_of(timeout))
+        await turn.enter(None if timeout is None else timeout + deadlines.grace_of(timeout))
     except asyncio.TimeoutError as error:
         raise_if_from_handler(error)
         raise DeadlineError("earlier calls of this event loop on the same object") from None

@@ -39,6 +39,11 @@ class FifoLock:
         finally:
             self._waiting.remove(turn)
 
+    @property
+    def is_free(self) -> bool:
+        """Whether `acquire` does not wait."""
+        return not self._held
+
     def release(self) -> None:
         """Release the lock, granting it to the next waiter."""
         turn = next((turn for turn in self._waiting if not turn.done()), None)
@@ -81,8 +86,12 @@ class QueueTurn:
         self._queue = queue
         self._entered = False
 
-    async def enter(self) -> None:
-        await self._queue.acquire()
+    async def enter(self, timeout: float | None = None) -> None:
+        """Wait for the turn, at most ``timeout`` seconds. Raises asyncio.TimeoutError."""
+        if timeout is None or self._queue.is_free:
+            await self._queue.acquire()
+        else:
+            await asyncio.wait_for(self._queue.acquire(), timeout)
         self._entered = True
 
     def leave_if_ready(self, ready: bool) -> None:
