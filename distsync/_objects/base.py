@@ -363,8 +363,6 @@ class SharedObject:
             close_unstarted(protocol)
             raise
 
-    _read = _ask
-
     def _limited(self, timeout: float | None) -> AbstractContextManager[None]:
         """Return a context in which all calls of `_ask` together have a timeout like that of one."""
         return limit_calls(ask_timeout_of(self.client, timeout))

@@ -217,6 +217,8 @@ class Condition(LockDelegate, SharedObject):
 
         Raises:
             NotHeldError: The lock is not held. Subclass of RuntimeError.
+            DeadlineError: No server answered within the client's default timeout, and the waiters may
+                or may not be notified. Subclass of TimeoutError.
 
         Note:
             Costs 3 requests, and 1 event for each waiter that is woken.
@@ -225,20 +227,22 @@ class Condition(LockDelegate, SharedObject):
         """
         if not self._is_owned():
             raise self._not_held("cannot notify on un-acquired lock")
-        self._run(self._condition.notify(n))
+        self._ask(self._condition.notify(n))
 
     def notify_all(self) -> None:
         """Wake all waiters.
 
         Raises:
             NotHeldError: The lock is not held. Subclass of RuntimeError.
+            DeadlineError: No server answered within the client's default timeout, and the waiters may
+                or may not be notified. Subclass of TimeoutError.
 
         Note:
             Costs 3 requests for each 1,000 waiters.
         """
         if not self._is_owned():
             raise self._not_held("cannot notify on un-acquired lock")
-        self._run(self._condition.notify(None))
+        self._ask(self._condition.notify(None))
 
     notifyAll = notify_all
 

@@ -250,13 +250,17 @@ class Election(Condition, ReportsChanges, RLock):
         Returns:
             True if there is a candidate.
 
+        Raises:
+            DeadlineError: No server answered within the client's default timeout. Subclass of
+                TimeoutError.
+
         Note:
             Costs no request if this process leads. Otherwise it costs 1 if there is no candidate,
             and 2 if there is one.
         """
-        return self.held or bool(self._read(self._core.locked()))
+        return self.held or bool(self._ask(self._core.locked()))
 
-    def announce(self, data: Any) -> None:
+    def announce(self, data: Any, *, timeout: float | None = None) -> None:
         """Tell all processes something as the leader, such as that its procedure has been executed.
 
         They read it as ``leader.announcement``, until the term ends or the leader announces something
@@ -264,10 +268,14 @@ class Election(Condition, ReportsChanges, RLock):
 
         Args:
             data: Any JSON value.
+            timeout: Maximum wait for the server, in seconds; None uses the client's default, -1 waits
+                forever.
 
         Raises:
             NotHeldError: No thread of this process leads. Subclass of RuntimeError.
             LockLostError: The leadership was lost.
+            DeadlineError: No server answered in time, and it may or may not be announced. Subclass of
+                TimeoutError.
             PayloadPickleError: ``data`` is not JSON.
             PayloadTooLargeError: ``data`` is too large.
 
@@ -280,7 +288,7 @@ class Election(Condition, ReportsChanges, RLock):
             LEADER that the leader procedure has been executed.
         """
         encode(data, "an announcement")
-        self._run(self._core.announce(data))
+        self._ask(self._core.announce(data), timeout)
 
     def wait_for_leader(self, timeout: float | None = None) -> Candidate | None:
         """Wait until there is a leader. The caller need not be a candidate.
@@ -319,43 +327,59 @@ class Election(Condition, ReportsChanges, RLock):
     def leader(self) -> Candidate | None:
         """The present leader; None if there is none. It may change at any time.
 
+        Raises:
+            DeadlineError: No server answered within the client's default timeout. Subclass of
+                TimeoutError.
+
         Note:
             Costs no request if nothing has changed since the last read, 1 request after a change,
             and 2 requests if there is no leader.
         """
         return self.find_leader()
 
-    def find_leader(self, *, sync: bool = False) -> Candidate | None:
+    def find_leader(self, *, sync: bool = False, timeout: float | None = None) -> Candidate | None:
         """Return the present leader, which may change at any time.
 
         Args:
             sync: Whether to read what a quorum of the ensemble knows: a server may lag behind.
+            timeout: Maximum wait for the server, in seconds; None uses the client's default, -1 waits
+                forever.
 
         Returns:
             The leader; None if there is none.
 
+        Raises:
+            DeadlineError: No server answered in time. Subclass of TimeoutError.
+
         Note:
             Costs as many requests as `leader`. With ``sync``, it costs 2, and 3 if there is no leader.
         """
-        return self._shown_leader(self._seen(sync))
+        return self._shown_leader(self._seen(sync, timeout))
 
     def _shown_leader(self, leading: Leading | None) -> Candidate | None:
         if leading is None:
             return None
         return candidate_of(leading.data, f"{self.path}/{leading.candidate}", leading.token)
 
-    def candidates(self) -> list[Candidate]:
+    def candidates(self, *, timeout: float | None = None) -> list[Candidate]:
         """Return the leader and the other candidates, in the order in which they will lead.
 
         Threads of one process that contend together count as one candidate.
 
+        Args:
+            timeout: Maximum wait for the server, in seconds; None uses the client's default, -1 waits
+                forever.
+
         Returns:
             The candidates; the first one leads or is about to lead.
+
+        Raises:
+            DeadlineError: No server answered in time. Subclass of TimeoutError.
 
         Note:
             Costs 1 request and 1 more for each candidate, in 2 round trips.
         """
-        found = self._read(wait_queue.contenders(self.path))
+        found = self._ask(wait_queue.contenders(self.path), timeout)
         return [candidate_of(node.data, path, node.stat.czxid) for path, node in found]
 
     def run(self, function: Callable[..., Result], *args: Any, **kwargs: Any) -> Result:

@@ -121,7 +121,7 @@ class LockBase(Revocable):
         core = self._core
         if core.grant is not None:
             return self._contenders()
-        return parse_contenders(self._read(holders_and_waiters(self.path)))
+        return parse_contenders(self._ask(holders_and_waiters(self.path)))
 
     def _enable_fast_path(self, core: LockCore) -> None:
         """Let later calls re-acquire the cached lock without running a protocol."""
@@ -412,7 +412,7 @@ class Lock(LockBase):
             queue is empty and 2 if it is not. If the only contender may just be caching the lock,
             asking it costs up to 6 more, once.
         """
-        return self.held or bool(self._read(self._core.locked()))
+        return self.held or bool(self._ask(self._core.locked()))
 
     def __repr__(self) -> str:
         state, _ = self._repr_state()

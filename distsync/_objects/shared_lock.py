@@ -68,7 +68,7 @@ class _LockView(Revocable):
             more if these may just be caching the lock, for each of them as with Lock.locked. It
             also costs 1 watch. After that it costs none until a contender arrives or leaves.
         """
-        return self.held or bool(self._read(self._shared.is_held(self._is_meant)))
+        return self.held or bool(self._ask(self._shared.is_held(self._is_meant)))
 
     def holders(self, *, timeout: float | None = None) -> list[Contender]:
         """Return the current holders of this side, in all processes.
@@ -387,7 +387,7 @@ class SharedReader(_WriterView):
         return lambda: not keeping.idle and keeping.uses == uses
 
     def _holders_and_waiters(self) -> list[Contender]:
-        return parse_contenders(self._read(holders_and_waiters(self.path)))
+        return parse_contenders(self._ask(holders_and_waiters(self.path)))
 
     def _subscribing_owner(self, grant: Grant) -> object:
         share = self._core.share_of(current_owner())
@@ -634,7 +634,7 @@ class SharedLock(_WriterView, SharedWriter):
         """The writer side, which is acquired and released for writing."""
         return self._writer
 
-    def revoke(self, grace: float | None = None) -> bool:
+    def revoke(self, grace: float | None = None, *, timeout: float | None = None) -> bool:
         """Ask all holders to release the lock, and take it from them after ``grace``.
 
         A writer that also reads and releases only the writer side is still asked, and has not
@@ -644,6 +644,8 @@ class SharedLock(_WriterView, SharedWriter):
         Args:
             grace: Maximum wait in seconds, for all holders together; 0 takes the lock at once. None
                 only asks, and does not wait.
+            timeout: Maximum wait for the server, in addition to ``grace``, in seconds; None uses the
+                client's default, -1 waits forever.
 
         Returns:
             True if all holders released the lock by themselves. False if it was taken from any of
@@ -653,35 +655,53 @@ class SharedLock(_WriterView, SharedWriter):
             NotHeldError: No process holds the lock.
             TypeError: ``grace`` is not a number.
             ValueError: ``grace`` is negative or not finite.
+            DeadlineError: No server answered in time. The lock may or may not be asked for, or
+                taken. Subclass of TimeoutError.
 
         Note:
             Costs as many requests as Lock.revoke, and with ``grace`` 1 more for a writer.
 
             Source: ZooKeeper recipes, "Revocable Shared Locks".
         """
-        return self._revoke(grace, revocation.any_contender, include_downgraded=True)
+        return self._revoke(grace, revocation.any_contender, include_downgraded=True, timeout=timeout)
 
-    def holders(self) -> list[Contender]:
+    def holders(self, *, timeout: float | None = None) -> list[Contender]:
         """Return the current readers or the current writer, in all processes.
+
+        Args:
+            timeout: Maximum wait for the server, in seconds; None uses the client's default, -1 waits
+                forever.
 
         Returns:
             A Contender for each. Threads of one process that share a znode count as one.
 
+        Raises:
+            DeadlineError: No server answered in time. Subclass of TimeoutError.
+
         Note:
             Costs 1 request and 1 for each contender, in 2 round trips.
         """
-        return _chosen(self._holders_and_waiters(), revocation.any_contender, True)
+        with self._limited(timeout):
+            return _chosen(self._holders_and_waiters(), revocation.any_contender, True)
 
-    def waiters(self) -> list[Contender]:
+    def waiters(self, *, timeout: float | None = None) -> list[Contender]:
         """Return the current waiters of both sides, the first in the queue first.
+
+        Args:
+            timeout: Maximum wait for the server, in seconds; None uses the client's default, -1 waits
+                forever.
 
         Returns:
             A Contender for each.
 
+        Raises:
+            DeadlineError: No server answered in time. Subclass of TimeoutError.
+
         Note:
             Costs 1 request and 1 for each contender, in 2 round trips.
         """
-        return _chosen(self._contenders(), revocation.any_contender, False)
+        with self._limited(timeout):
+            return _chosen(self._contenders(), revocation.any_contender, False)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return shared_lock, (type(self), self._writer)

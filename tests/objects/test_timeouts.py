@@ -37,6 +37,7 @@ from distsync.recipes import (
     Counter,
     Delivery,
     DoubleBarrier,
+    Election,
     Gate,
     Group,
     IdGenerator,
@@ -44,6 +45,7 @@ from distsync.recipes import (
     Participant,
     Partitioner,
     Registry,
+    SharedLock,
     Transaction,
     Value,
 )
@@ -69,6 +71,25 @@ def held_lock(name: str, client: Client) -> Lock:
     lock = Lock(name=name, client=client, linger=0)
     lock.acquire()
     return lock
+
+
+def held_table(name: str, client: Client) -> SharedLock:
+    table = SharedLock(name=name, client=client, linger=0)
+    table.acquire()
+    return table
+
+
+def led_election(name: str, client: Client) -> Election:
+    election = Election(name=name, client=client)
+    election.acquire()
+    return election
+
+
+def owned_condition(name: str, client: Client) -> Condition:
+    """Return a condition whose lock belongs to this process, as its Lock belongs to no thread."""
+    condition = Condition(Lock(name=f"lock of {name}", client=client, linger=0), name=name, client=client)
+    condition.acquire()
+    return condition
 
 
 def joined_group(name: str, client: Client) -> Group:
@@ -168,6 +189,16 @@ CALLS: dict[str, tuple[Callable[..., Any], Call]] = {
     "Lock.holders": (Lock, lambda it, **limit: it.holders(**limit)),
     "Lock.waiters": (Lock, lambda it, **limit: it.waiters(**limit)),
     "Lock.revoke": (held_lock, lambda it, **limit: it.revoke(**limit)),
+    "SharedLock.holders": (SharedLock, lambda it, **limit: it.holders(**limit)),
+    "SharedLock.waiters": (SharedLock, lambda it, **limit: it.waiters(**limit)),
+    "SharedLock.revoke": (held_table, lambda it, **limit: it.revoke(**limit)),
+    "SharedLock.writer.revoke": (held_table, lambda it, **limit: it.writer.revoke(**limit)),
+    "SharedLock.reader.holders": (SharedLock, lambda it, **limit: it.reader.holders(**limit)),
+    "Election.announce": (led_election, lambda it, **limit: it.announce("done", **limit)),
+    "Election.candidates": (Election, lambda it, **limit: it.candidates(**limit)),
+    "Election.find_leader": (Election, lambda it, **limit: it.find_leader(sync=True, **limit)),
+    "asyncio.Election.candidates": (aio.Election, in_loop(aio.Election.candidates)),
+    "asyncio.Election.find_leader": (aio.Election, in_loop(partial(aio.Election.find_leader, sync=True))),
     "Lock.transaction.commit": (guarded, lambda it, **limit: it.commit(**limit)),
     "Queue.destroy": (Queue, lambda it, **limit: it.destroy(**limit)),
     "multiprocessing.Queue.destroy": (multiprocessing.Queue, lambda it, **limit: it.destroy(**limit)),
@@ -215,6 +246,13 @@ LIMITED: dict[str, tuple[Callable[..., Any], Call]] = {
     "Event.set": (Event, lambda it: it.set()),
     "Event.clear": (Event, lambda it: it.clear()),
     "Lock.locked": (Lock, lambda it: it.locked()),
+    "SharedLock.locked": (SharedLock, lambda it: it.locked()),
+    "SharedLock.reader.locked": (SharedLock, lambda it: it.reader.locked()),
+    "Election.leader": (Election, lambda it: it.leader),
+    "Election.locked": (Election, lambda it: it.locked()),
+    "Condition.notify": (owned_condition, lambda it: it.notify()),
+    "Condition.notify_all": (owned_condition, lambda it: it.notify_all()),
+    "asyncio.Election.leader": (aio.Election, lambda it: it.leader),
     "Semaphore.release": (Slots, lambda it: it.release()),
     "signal": (partial(Semaphore, 0), lambda it: it.release()),
     "Queue.put": (Queue, lambda it: it.put(1)),

@@ -134,6 +134,10 @@ class Election(Condition, Lock):
     def leader(self) -> Candidate | None:
         """The present leader; None if there is none. It may change at any time.
 
+        Raises:
+            DeadlineError: No server answered within the client's default timeout. Subclass of
+                TimeoutError.
+
         Note:
             Costs no request if nothing has changed since the last read. After a change it costs 1
             request, and 2 if there is no leader, for which the event loop waits; `find_leader` does
@@ -142,14 +146,20 @@ class Election(Condition, Lock):
         leading = self._sync._core.leader
         return self._sync._shown_leader(self._run_blocking(leading.get()))  # type: ignore[no-any-return]
 
-    async def find_leader(self, *, sync: bool = False) -> Candidate | None:
+    async def find_leader(self, *, sync: bool = False, timeout: float | None = None) -> Candidate | None:
         """Return the present leader, which may change at any time.
 
         Args:
             sync: Whether to read what a quorum of the ensemble knows: a server may lag behind.
+            timeout: Maximum wait for the server, in seconds; None uses the client's default, -1 waits
+                forever.
 
         Returns:
             The leader; None if there is none.
+
+        Raises:
+            DeadlineError: No server answered in time. Subclass of TimeoutError.
+            UnreachableError: No server could be reached for the client's first connection.
 
         Note:
             Costs no request if nothing has changed since the last read, 1 request after a change, and
@@ -157,7 +167,7 @@ class Election(Condition, Lock):
         """
         await self._ready()
         return self._sync._shown_leader(  # type: ignore[no-any-return]
-            await self._await(self._sync._core.leader.get(sync))
+            await self._ask(self._sync._core.leader.get(sync), timeout)
         )
 
     async def wait_for_leader(self, timeout: float | None = None) -> Candidate | None:
@@ -168,6 +178,9 @@ class Election(Condition, Lock):
 
         Returns:
             The leader, which may change at any time; None on timeout.
+
+        Raises:
+            UnreachableError: No server could be reached for the client's first connection.
 
         Note:
             Costs as many requests as `find_leader`, and as many again after each change.
@@ -205,7 +218,7 @@ class Election(Condition, Lock):
         else:
             self._sync.on_change = partial(_call_in_loop, asyncio.get_running_loop(), callback)
 
-    async def announce(self, data: Any) -> None:
+    async def announce(self, data: Any, *, timeout: float | None = None) -> None:
         """Tell all processes something as the leader, such as that its procedure has been executed.
 
         They read it as ``leader.announcement``, until the term ends or the leader announces something
@@ -213,10 +226,15 @@ class Election(Condition, Lock):
 
         Args:
             data: Any JSON value.
+            timeout: Maximum wait for the server, in seconds; None uses the client's default, -1 waits
+                forever.
 
         Raises:
             NotHeldError: No task of this process leads. Subclass of RuntimeError.
             LockLostError: The leadership was lost.
+            DeadlineError: No server answered in time, and it may or may not be announced. Subclass of
+                TimeoutError.
+            UnreachableError: No server could be reached for the client's first connection.
             PayloadPickleError: ``data`` is not JSON.
             PayloadTooLargeError: ``data`` is too large.
 
@@ -230,21 +248,29 @@ class Election(Condition, Lock):
         """
         encode(data, "an announcement")
         await self._ready()
-        await self._await(self._sync._core.announce(data))
+        await self._ask(self._sync._core.announce(data), timeout)
 
-    async def candidates(self) -> list[Candidate]:
+    async def candidates(self, *, timeout: float | None = None) -> list[Candidate]:
         """Return the leader and the other candidates, in the order in which they will lead.
 
         Tasks of one process that contend together count as one candidate.
 
+        Args:
+            timeout: Maximum wait for the server, in seconds; None uses the client's default, -1 waits
+                forever.
+
         Returns:
             The candidates; the first one leads or is about to lead.
+
+        Raises:
+            DeadlineError: No server answered in time. Subclass of TimeoutError.
+            UnreachableError: No server could be reached for the client's first connection.
 
         Note:
             Costs 1 request and 1 more for each candidate, in 2 round trips.
         """
         await self._ready()
-        found = await self._await(wait_queue.contenders(self.path))
+        found = await self._ask(wait_queue.contenders(self.path), timeout)
         return [election.candidate_of(node.data, path, node.stat.czxid) for path, node in found]
 
     async def run(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
