@@ -35,8 +35,8 @@ PATH = f"{ROOT}/election/e"
 
 
 class NamesTheFirst(Check):
-    """Check that LEADER names the first candidate in the queue when it is created, whichever process
-    was killed.
+    """Check that LEADER names the first candidate in the queue when it is created or changed, whichever
+    process was killed.
     """
 
     def __init__(self) -> None:
@@ -45,9 +45,9 @@ class NamesTheFirst(Check):
     def changed(self, world: Simulation) -> None:
         tree = world.server.engine.tree
         node, folder = tree.node(f"{PATH}/{LEADER}"), tree.node(PATH)
-        if node is None or folder is None or node.czxid == self.judged:
+        if node is None or folder is None or node.mzxid == self.judged:
             return
-        self.judged = node.czxid
+        self.judged = node.mzxid
         first = in_order(folder.children)
         named = json.loads(node.data or b"{}")["candidate"]
         if not first or first[0].name != named:
