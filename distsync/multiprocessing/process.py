@@ -3,18 +3,27 @@
 A child uses the settings of its parent's default client, also if it starts as a new interpreter. It
 closes its clients at its end. If it exits in another way, its parent ends its sessions as soon as
 it notices.
+
+The operating system reports an exit once, to the first that reaps the process: another thread in
+``active_children()`` or ``start()``, a handler of SIGCHLD, or the system itself if SIGCHLD is
+ignored. In the standard library, ``exitcode`` then stays None, so that ``close()`` raises ValueError.
+Here, the exit code is that of the process, or 255 if it is lost.
 """
 
 from __future__ import annotations
 
+import functools
 import logging
 import multiprocessing as _stdlib
 import os
+import threading
+import time
 from collections.abc import Callable
 from functools import partial
 from multiprocessing import connection, util
 from multiprocessing import context as _contexts
 from multiprocessing import process as _processes
+from types import BuiltinFunctionType
 from typing import TYPE_CHECKING, Any
 
 from distsync._client import default_client, lifecycle, session_handover
@@ -26,6 +35,56 @@ if TYPE_CHECKING:
 
 
 logger = logging.getLogger("distsync.multiprocessing")
+
+#: Exit code of a process that was reaped elsewhere, as in asyncio.
+UNKNOWN_EXIT_CODE = 255
+#: Seconds between checks whether another thread, which has reaped a process, has stored its exit code.
+REAPING_S = 0.001
+
+
+class _ReapedElsewhere:
+    """Mixin of the Popen classes of fork and spawn: ``poll`` notices the exit of a process reaped elsewhere."""
+
+    returncode: int | None
+    pid: int
+    _parent: int
+    #: The threads that may have reaped the process, and not stored its exit code yet.
+    _reaping: list[int]
+
+    @classmethod
+    def adopt(cls, popen: Any) -> None:
+        """Add the mixin to a Popen."""
+        popen._parent, popen._reaping = os.getpid(), []
+        popen_class: Any = type(popen)
+        popen.__class__ = _with_mixin(popen_class)
+
+    def poll(self, flag: int = os.WNOHANG) -> int | None:
+        """Return the exit code; None if the process runs. ``flag`` 0 waits for the exit."""
+        if self.returncode is None and self._parent == os.getpid():
+            me = threading.get_ident()
+            try:
+                self._reaping.append(me)
+                super().poll(flag)  # type: ignore[misc]
+            finally:
+                if me in self._reaping:  # a signal handler can raise before it is added
+                    self._reaping.remove(me)
+            if self.returncode is None and self._is_reaped():
+                while self.returncode is None and any(thread != me for thread in tuple(self._reaping)):
+                    time.sleep(REAPING_S)
+                self.returncode = UNKNOWN_EXIT_CODE if self.returncode is None else self.returncode
+        return self.returncode
+
+    def _is_reaped(self) -> bool:
+        try:
+            os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        except ChildProcessError:
+            return True
+        return False
+
+
+@functools.cache
+def _with_mixin(popen_class: Any) -> type:
+    return type(popen_class.__name__, (_ReapedElsewhere, popen_class), {})
 
 
 class ChildBootstrap:
@@ -65,6 +124,8 @@ class ChildBootstrap:
         finally:
             self.sender.close()
             self.sender = None
+        if popen.method != "forkserver" and isinstance(os.waitpid, BuiltinFunctionType):  # gevent's loop reaps
+            _ReapedElsewhere.adopt(popen)
         self.child, self.receiver = Child(popen.pid, self.receiver), None
         watcher.add(self.child)
         return popen

@@ -15,6 +15,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import asdict
 from multiprocessing import connection, forkserver
 from pathlib import Path
@@ -71,6 +72,14 @@ def no_child_is_watched() -> Iterator[None]:
     eventually(lambda: not watcher._children)
 
 
+@pytest.fixture
+def restored_signals() -> Iterator[None]:
+    """Restore the handler of SIGCHLD after the test."""
+    before = signal.getsignal(signal.SIGCHLD)
+    yield
+    signal.signal(signal.SIGCHLD, before)
+
+
 class Child:
     """A process that holds objects until it is killed, or until ``resume`` is set."""
 
@@ -121,6 +130,49 @@ def test_watcher_thread_ends_when_the_last_child_is_joined(method: str) -> None:
         for child in children:
             child.join()
         assert "distsync-children" not in [thread.name for thread in threading._dangling]  # type: ignore[attr-defined]
+
+
+def reap_all(*_: object) -> None:
+    """Reap every child that has exited, as programs do that know no other way to get rid of zombies."""
+    with suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+
+
+@pytest.mark.parametrize("method", PARAMETERS)
+@pytest.mark.parametrize("handler", [reap_all, signal.SIG_IGN], ids=["reaped by a handler", "SIGCHLD ignored"])
+def test_child_that_is_reaped_elsewhere_can_be_joined_and_closed(
+    method: str, handler: Any, restored_signals: None
+) -> None:
+    signal.signal(signal.SIGCHLD, handler)
+    child = get_context(method).Process(target=os.getpid)
+    child.start()
+    eventually(lambda: not Path("/proc", str(child.pid)).exists())
+    child.join()
+    assert child.exitcode == (0 if method == "forkserver" else 255)
+    assert not child.is_alive()
+    child.close()
+
+
+def test_exit_code_is_known_while_another_thread_reaps_the_child(monkeypatch: pytest.MonkeyPatch) -> None:
+    child = get_context("fork").Process(target=os._exit, args=(7,))
+    child.start()
+    connection.wait([child.sentinel], PATIENCE)
+    has_reaped, convert = threading.Event(), os.waitstatus_to_exitcode
+
+    def convert_late(status: int) -> int:
+        has_reaped.set()
+        time.sleep(5 * UNIT)
+        return convert(status)
+
+    monkeypatch.setattr(os, "waitstatus_to_exitcode", convert_late)
+    other = threading.Thread(target=multiprocessing.active_children)
+    other.start()
+    assert has_reaped.wait(PATIENCE)
+    child.join()
+    assert child.exitcode == 7
+    child.close()
+    other.join()
 
 
 @pytest.mark.parametrize("method", PARAMETERS)

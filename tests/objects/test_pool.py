@@ -17,7 +17,7 @@ import pytest
 from helpers.leak_census import Observer
 from helpers.remote_functions import pool as remote_pool
 from helpers.servers import ServerProcess
-from helpers.subprocesses import ROOT, Shells
+from helpers.subprocesses import ROOT, Shells, printed
 from helpers.timing import PATIENCE, UNIT, eventually
 from helpers.worker_processes import Peer, expire
 from kazoo.security import OPEN_ACL_UNSAFE, make_acl, make_digest_acl
@@ -275,6 +275,48 @@ def test_worker_continues_when_the_outcome_of_returning_a_claim_is_unknown(
             assert [process.pid for process in working._pool] == [worker]
         working.join()
     pool.join()
+
+
+@pytest.mark.parametrize("reaping", ["signal.SIG_IGN", "lambda *_: reap()"])
+def test_program_that_reaps_all_its_children_uses_a_pool_and_an_executor(shells: Shells, reaping: str) -> None:
+    program = f"""
+import os, signal
+from distsync.futures import Executor
+from distsync.multiprocessing.pool import Pool
+
+def reap():
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        pass
+
+signal.signal(signal.SIGCHLD, {reaping})
+with Pool(1) as pool:
+    print(pool.map(abs, [-1, 2]))
+pool = Pool(1, maxtasksperchild=1)
+print(pool.map(abs, [-1, 2], 1))
+pool.close()
+pool.join()
+with Executor(1) as executor:
+    print(executor.submit(abs, -3).result())
+"""
+    assert shells.run("-c", program) == "[1, 2]\n[1, 2]\n3\n"
+
+
+def test_command_line_worker_that_ignores_the_exit_of_its_children_replaces_and_stops_them(
+    client: Client, shells: Shells
+) -> None:
+    program = (
+        "import signal; from distsync.cli.worker import worker_command;"
+        "signal.signal(signal.SIGCHLD, signal.SIG_IGN); worker_command()"
+    )
+    worker = shells.start("-c", program, "p", "--processes", "1", "--max-tasks-per-child", "1")
+    with Pool(0, name="p") as pool:
+        assert len(set(pool.map(remote_pool.pid, range(2), 1))) == 2
+    pool.join()
+    worker.send_signal(signal.SIGTERM)
+    printed(worker)
 
 
 @pytest.mark.parametrize(
