@@ -350,6 +350,15 @@ class WatchNode(Step[None]):
 
 
 @dataclass(frozen=True)
+class KeepResults(Step[None]):
+    """Keep what this protocol has created and holds so far, even if it fails later.
+
+    An endless protocol awaits it in each round, so that the record of its znodes and holds does not
+    grow. Costs no request.
+    """
+
+
+@dataclass(frozen=True)
 class Guid(Step[str]):
     """A new GUID in its canonical form of 36 characters. Costs no request."""
 

@@ -39,7 +39,7 @@ from distsync._protocols.pool.callers import find_initializer, remove_caller, sw
 from distsync._protocols.pool.tasks import DONE, MAX_CLAIMED, REFUSED, PoolCore, task_of
 from distsync._protocols.queues.claim_layout import ClaimedItem
 from distsync._protocols.receipts import Receipts
-from distsync._protocols.steps import Signal, Wait
+from distsync._protocols.steps import KeepResults, Signal, Wait
 from distsync.errors import (
     ClientClosedError,
     CorruptNodeError,
@@ -54,6 +54,8 @@ from distsync.multiprocessing._pool_codec import NO_INITIALIZER, PoolCodec, Stal
 
 #: Duration in seconds of the work that a worker claims at once.
 BATCH_WINDOW_S = 0.1
+#: Maximum number of callers that a worker remembers, so that it need not compare their initializers again.
+MAX_ACCEPTED = 1000
 #: Seconds between checks of the parent. Every fifth one also checks the pool's callers.
 POLL_S = 1.0
 #: Maximum wait in seconds for a server when the worker must stop.
@@ -215,6 +217,10 @@ class Worker:
         signal.signal(signal.SIGTERM, lambda *_: self.drain())
         if self._spec.caller is None:  # the command that started this process handles Ctrl-C
             signal.signal(signal.SIGINT, signal.SIG_IGN)
+        self.work()
+
+    def work(self) -> None:
+        """Do the work of `run`, in any thread and without signal handlers."""
         try:
             self._prepare()
         except BaseException as error:
@@ -396,6 +402,7 @@ class Worker:
         """Claim tasks whenever too few are waiting."""
         contender_data = describe()
         while not self._draining:
+            await KeepResults()
             claim_signal = self._claim_signal
             if not self._needs_tasks():
                 await Wait(claim_signal)
@@ -427,6 +434,8 @@ class Worker:
                 if refusal is not None:
                     self._finished.append(FinishedTask(delivery, REFUSED, refusal.encode()))
                     continue
+                if len(self._accepted) >= MAX_ACCEPTED:
+                    self._accepted = {self._spec.caller}
                 self._accepted.add(caller)
             task = await self._read_task(delivery, caller_exists[caller])
             if task is not None:
@@ -480,6 +489,7 @@ class Worker:
         """Put results as soon as there are any, together."""
         try:
             while True:
+                await KeepResults()
                 send_signal = self._send_signal
                 if self._finished:
                     await self._put_results()

@@ -138,6 +138,22 @@ def test_member_returns_after_a_session_loss(server: ServerProcess, far: Client,
     watching.on_join = watching.on_leave = None
 
 
+@pytest.mark.slow_on("zookeeper")
+def test_memory_of_a_member_does_not_grow_with_the_number_of_its_sessions(client: Client) -> None:
+    group = Group(name="g")
+    me = group.join("here")
+    runtime = client._runtime
+    assert runtime is not None
+    for _ in range(3):
+        before = runtime.lease.session_id
+        expire(client)
+        eventually(lambda: runtime.lease.session_id not in (None, before))  # noqa: B023
+        eventually(lambda: me in group.find_members(sync=True))
+    runs = tuple(runtime.background_thread._runs)
+    eventually(lambda: not any(each.created_nodes.created_paths for each in runs))
+    group.leave(me)
+
+
 def test_member_whose_znode_was_deleted_does_not_return(client: Client, observer: Observer) -> None:
     group = Group(name="g")
     me = group.join()

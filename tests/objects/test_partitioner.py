@@ -53,6 +53,26 @@ def test_shares_are_balanced_and_moved_only_where_necessary(client: Client, make
     second.leave()
 
 
+def test_memory_of_a_member_does_not_grow_with_the_number_of_shares_it_got(
+    client: Client, make_client: MakeClient
+) -> None:
+    def recorded() -> int:
+        """Return how many znodes and holds the client's background protocols have recorded."""
+        assert client._runtime is not None
+        runs = tuple(client._runtime.background_thread._runs)
+        return sum(len(each.created_nodes.created_paths) + len(each.created_nodes.holds) for each in runs)
+
+    first, second = Partitioner(SHARES, name="p"), Partitioner(SHARES, name="p", client=make_client())
+    first.join()
+    for _ in range(4):
+        second.join()
+        eventually(lambda: balance(first, second) == [3, 4])
+        second.leave()
+        eventually(lambda: balance(first, second) == [0, 7])
+    eventually(lambda: recorded() == 0)
+    first.leave()
+
+
 def test_only_one_of_several_concurrent_joins_of_a_partitioner_succeeds(client: Client, observer: Observer) -> None:
     for number in range(5):
         ours = Partitioner(["a", "b"], name=f"p{number}")

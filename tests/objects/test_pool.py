@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import json
 import multiprocessing
 import os
 import pickle
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -39,8 +41,10 @@ from distsync._client.naming.inference import PrivateObjectWarning
 from distsync._protocols.pool.callers import remove_caller
 from distsync.errors import WorkerStartError
 from distsync.futures import Executor
-from distsync.multiprocessing import _pool_client
-from distsync.multiprocessing.pool import MaybeEncodingError, Pool, RemoteTraceback
+from distsync.multiprocessing import _pool_client, _pool_worker
+from distsync.multiprocessing._pool_codec import LIMIT_BYTES
+from distsync.multiprocessing._pool_worker import READY, Worker, WorkerSpec, client_with
+from distsync.multiprocessing.pool import MAX_DELIVERIES, MaybeEncodingError, Pool, RemoteTraceback
 
 MakeClient = Callable[..., Client]
 
@@ -222,6 +226,65 @@ def test_callback_that_raises_does_not_block_other_results(client: Client, caplo
     pool.join()
     assert "callback" in caplog.text
     caplog.clear()  # a traceback references its frames, and they reference the pool
+
+
+# ---- workers that run for long
+
+
+@pytest.fixture
+def worker(client: Client) -> Iterator[Worker]:
+    """Yield a worker of the pool ``p`` that runs in a thread of this process."""
+    spec = WorkerSpec(client.settings, client.path("pool", "p"), LIMIT_BYTES, MAX_DELIVERIES, default=False)
+    ours, theirs = multiprocessing.Pipe()
+    own_client = client_with(client.settings)
+    made = Worker(spec, own_client, theirs)
+    thread = threading.Thread(target=made.work)
+    thread.start()
+    assert ours.recv() == (READY, None)
+    yield made
+    made.drain()
+    thread.join()
+    own_client.close()
+    ours.close()
+    theirs.close()
+
+
+@pytest.mark.parametrize("tasks", [200, pytest.param(2000, marks=pytest.mark.slow)])
+def test_memory_of_a_worker_and_of_its_caller_does_not_grow_with_the_number_of_tasks(
+    tasks: int, worker: Worker
+) -> None:
+    def allocated_after(count: int) -> int:
+        for _ in range(count // 100):
+            assert pool.map(abs, range(100), chunksize=1) == list(range(100))
+        gc.collect()
+        return sys.getallocatedblocks()
+
+    with Pool(0, name="p") as pool:
+        before = allocated_after(tasks)
+        assert allocated_after(9 * tasks) - before < 500 + tasks
+    pool.join()
+
+
+def test_memory_of_a_worker_that_waits_for_each_task_does_not_grow(worker: Worker) -> None:
+    def allocated_after(count: int) -> int:
+        for number in range(count):
+            assert pool.apply(abs, (number,)) == number
+        gc.collect()
+        return sys.getallocatedblocks()
+
+    with Pool(0, name="p") as pool:
+        before = allocated_after(30)
+        assert allocated_after(270) - before < 500
+    pool.join()
+
+
+def test_worker_remembers_a_limited_number_of_callers(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_pool_worker, "MAX_ACCEPTED", 3)
+    for _ in range(5):
+        with Pool(0, name="p") as pool:
+            assert pool.apply(abs, (-1,)) == 1
+        pool.join()
+    assert len(worker._accepted) <= 3
 
 
 # ---- workers that are killed, leave or join

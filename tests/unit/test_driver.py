@@ -27,6 +27,7 @@ from distsync._protocols.steps import (
     GetData,
     Guid,
     Hold,
+    KeepResults,
     Loss,
     Multi,
     Pipeline,
@@ -604,6 +605,37 @@ def test_refused_ephemeral_is_no_orphan() -> None:
 
 def test_node_that_a_protocol_holds_on_purpose_stays() -> None:
     assert left_behind(stand(Hold(MADE.path, 7, Loss())), scripted(MADE)) == []
+
+
+def test_results_that_a_protocol_keeps_stay_and_are_recorded_no_longer() -> None:
+    loss = Loss()
+    work = stand(Hold(MADE.path, 7, loss), KeepResults(), StopHolding(loss))
+    script = scripted(MADE)
+    task, _ = task_of(work, script)
+    assert task.resume()
+    assert (task.created_nodes.created_paths, task.created_nodes.holds) == ([], [])
+    task.abandon_results(LookupError())
+    assert (script.leftovers, script.lost) == ([], [])
+
+
+def test_node_acquired_after_an_interrupt_stays_if_earlier_results_are_kept() -> None:
+    async def work() -> None:
+        try:
+            await Hold("/earlier", 7, Loss())
+            await Wait(Signal())
+        finally:
+            await KeepResults()
+            await MINE
+            await Hold(MADE.path, 7, Loss())
+
+    script = scripted(MADE)
+    task, _ = task_of(work(), script)
+    task.resume()
+    error = KeyboardInterrupt()
+    task.interrupt(error)
+    assert task.resume()
+    task.abandon_results(error)
+    assert (script.leftovers, script.lost) == ([], [])
 
 
 def test_node_held_before_the_interrupt_is_an_orphan() -> None:

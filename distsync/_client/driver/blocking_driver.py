@@ -45,6 +45,7 @@ from distsync._protocols.steps import (
     Connected,
     Guid,
     Hold,
+    KeepResults,
     Pipeline,
     ReportLoss,
     Request,
@@ -302,6 +303,8 @@ class ProtocolRun:
             return context.hold(step)
         if isinstance(step, StopHolding):
             return context.unhold(step.loss)
+        if isinstance(step, KeepResults):
+            return self._keep_results()
         if isinstance(step, ReportLoss):
             return context.mark_lost(step.path)
         if isinstance(step, WatchNode):
@@ -311,6 +314,10 @@ class ProtocolRun:
         if isinstance(step, AtClose):
             return context.at_close(step.protocol)
         raise TypeError(f"a protocol awaited {step!r}, which is not a step")
+
+    def _keep_results(self) -> None:
+        self.created_nodes.keep()
+        self._interrupted_at = None if self._interrupted_at is None else 0
 
     def result(self) -> Any:
         """Return what the protocol returned, or raise what it raised."""

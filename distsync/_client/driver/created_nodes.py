@@ -79,6 +79,11 @@ class CreatedNodes:
                 self.created_paths = [path for path in self.created_paths if path != operation.path]
                 self.requested = [create for create in self.requested if not covers(create, operation.path)]
 
+    def keep(self) -> None:
+        """Forget all znodes and holds so far, which outlive the call."""
+        for recorded in (self.requested, self.created_paths, self.holds):
+            recorded.clear()
+
     def leftovers(self, wanted: Callable[[str], bool]) -> list[LeftoverNode]:
         """Return the znodes that the call leaves behind, except ``wanted`` paths."""
         leftovers = [LeftoverNode(path, True) for path in self.created_paths if not wanted(path)]

@@ -31,6 +31,7 @@ from distsync._protocols.steps import (
     Connected,
     Create,
     Created,
+    KeepResults,
     Listing,
     Pipeline,
     Signal,
@@ -182,6 +183,7 @@ class PartitionerCore:
             await self._drop_lost(callbacks)
             if self._has_stray_claims:
                 await self._delete_stray_claims(member)
+            await KeepResults()
             members = await self.group.view.get()
             wanted = quota(members, member, len(self.shares)) - len(self.held)
             if wanted < 0:

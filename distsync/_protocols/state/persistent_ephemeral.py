@@ -22,6 +22,7 @@ from distsync._protocols.steps import (
     Create,
     Delete,
     Exists,
+    KeepResults,
     Signal,
     Stat,
     Wait,
@@ -169,6 +170,7 @@ class Presence:
         """Create the znode again in each new session."""
         try:
             while self.is_maintained:
+                await KeepResults()
                 try:
                     await self._maintain_once()
                 except ClientClosedError:

@@ -346,6 +346,11 @@ class Task(Actor):
         self.process.keeper.unhold(step.loss)
         self.resume(False, None)
 
+    def _keep_results(self, frame: Frame, step: steps.KeepResults) -> None:
+        frame.created_nodes.keep()
+        frame.interrupted_at = None if frame.interrupted_at is None else 0
+        self.resume(False, None)
+
     def _watch_node(self, frame: Frame, step: steps.WatchNode) -> None:
         self.process.keeper.watch(step)
         self.resume(False, None)
@@ -387,6 +392,7 @@ PERFORM: dict[type, Callable[[Task, Frame, Any], None]] = {
     steps.SessionAlive: Task._proven,
     steps.Hold: Task._hold,
     steps.StopHolding: Task._unhold,
+    steps.KeepResults: Task._keep_results,
     steps.ReportLoss: Task._report_loss,
     steps.WatchNode: Task._watch_node,
     steps.Guid: Task._guid,
