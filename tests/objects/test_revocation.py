@@ -157,10 +157,12 @@ def test_holder_gives_the_lock_up_if_the_revoker_is_killed_before_it_deletes_the
 def test_stopped_holder_keeps_the_lock_if_the_revoker_is_killed_before_it_deletes_the_znode(
     until: str, client: Client, make_mortal: Callable[..., Peer]
 ) -> None:
-    lock, stopped = Lock(name="a"), make_mortal() if until == "its session ends" else make_mortal(30.0)
+    lock, revoker = Lock(name="a"), make_mortal()
+    stopped = make_mortal() if until == "its session ends" else make_mortal(30.0)
+    assert not revoker.do(lock.locked)  # it is connected before the session of the other one can end
     stopped.do(lock.acquire)
     stopped.signal(signal.SIGSTOP)
-    revoke_and_die_before_the_delete(make_mortal(), lock)
+    revoke_and_die_before_the_delete(revoker, lock)
     if until == "it continues":
         assert not lock.acquire(timeout=revocation.NOTICE_S + 4 * UNIT)
         stopped.signal(signal.SIGCONT)
