@@ -9,13 +9,41 @@ from itertools import islice, repeat
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from distsync._client.lifecycle import importing
+from distsync.errors import TaskLostError as PoolTaskLostError
+from distsync.errors import WorkerStartError as PoolWorkerStartError
 
 if TYPE_CHECKING:
     from distsync._client.client import Client
 
-__all__ = ["Executor", "PoolFuture"]
+__all__ = ["Executor", "PoolFuture", "TaskLostError", "WorkerStartError"]
 
 Result = TypeVar("Result")
+
+
+class TaskLostError(PoolTaskLostError, _stdlib.BrokenExecutor):
+    """A call of an Executor has no result.
+
+    Submit it again if it may run twice. As other calls are not affected, the Executor remains usable.
+
+    Its ``args`` are the call, the path of the pool, and the reason.
+    """
+
+
+class WorkerStartError(PoolWorkerStartError, _stdlib.BrokenExecutor):
+    """The local workers of an Executor exit before they are ready.
+
+    Fix what makes them exit: the initializer, for example.
+
+    Its ``args`` are the path of the pool, the number of workers that exited in a row, and how the
+    last one exited.
+    """
+
+
+#: The exceptions of a pool, and those of an Executor.
+_BROKEN: dict[type[BaseException], type[BaseException]] = {
+    PoolTaskLostError: TaskLostError,
+    PoolWorkerStartError: WorkerStartError,
+}
 
 
 class PoolFuture(_stdlib.Future[Result]):
@@ -96,7 +124,8 @@ class Executor(_stdlib.Executor):
         ModuleNotFoundError: ``progress`` is set, and rich is not installed.
 
     Note:
-        A future raises what its function raised, or one of the errors of a Pool's results.
+        A future raises what its function raised, or one of the errors of a Pool's results. Among
+        these, TaskLostError and WorkerStartError are ``concurrent.futures.BrokenExecutor`` here.
 
         Costs, fairness, losses and znodes are those of Pool.
 
@@ -184,7 +213,8 @@ class Executor(_stdlib.Executor):
         if error is None:
             future.set_result(value)
         else:
-            future.set_exception(error)
+            broken = _BROKEN.get(type(error))
+            future.set_exception(error if broken is None else broken(*error.args))
 
     def _forget(self, future: _stdlib.Future[Any]) -> None:
         self._jobs.pop(future, None)  # type: ignore[call-overload]

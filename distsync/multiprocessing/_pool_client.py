@@ -197,6 +197,12 @@ class PoolClient:
                     self._submit(*task)
                 if set_length is not None:
                     set_length((task[1] if task else -1) + 1)
+            except BaseException as error:  # the iterable of imap() calls sys.exit(), for example
+                if set_length is None:
+                    raise
+                part = task[1] + 1 if task else 0
+                self._deliver(set_length.__self__._job, part, (False, error))
+                set_length(part + 1)
             finally:
                 task = sequence = set_length = None
 
@@ -207,7 +213,7 @@ class PoolClient:
         except PayloadPickleError as error:
             self._deliver(job, part, (False, error.__cause__ or error))
             return
-        except PayloadTooLargeError as error:
+        except BaseException as error:  # the task is too large, or calls sys.exit() when it is pickled
             self._deliver(job, part, (False, error))
             return
         label = Label.of(function, args)
@@ -356,6 +362,8 @@ class PoolClient:
             return self._codec.decode_result(f"{self._inbox.path}/{reply.job}.{reply.part}", reply.data)
         except PayloadRefusedError as error:
             return False, PayloadRefusedError(f"{task} of {pool}, as it came back", error.args[1])
+        except BaseException as error:  # the result calls sys.exit() when it is unpickled, for example
+            return False, error
 
     def _end(self, job: int, part: int, outcome: tuple[bool, Any]) -> None:
         """Finish a task, and set its result."""
@@ -373,7 +381,7 @@ class PoolClient:
             return
         try:
             result._set(part, outcome)
-        except Exception:  # of a callback: waiters for the result must not wait forever
+        except BaseException:  # of a callback, also that of sys.exit(): waiters for the result must not wait forever
             logger.exception("a callback of a pool result raised an exception")
             result._event.set()
             if job in self.cache:

@@ -296,7 +296,7 @@ def main_module_of(wanted: MainProgram, place: str) -> Iterator[None]:
         sys.modules[_MAIN] = loaded(wanted)
     except StaleProgramError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # a program without ``if __name__`` may exit
         name = wanted.module or wanted.file or "a prompt, or -c"
         reason = (
             f"its function is of the program {name}, which this worker cannot load, {type(error).__name__}: {error}"

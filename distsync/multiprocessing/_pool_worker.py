@@ -110,6 +110,13 @@ class ClaimedTask(NamedTuple):
     payload: bytes
 
 
+class WorkerInterrupt(KeyboardInterrupt):
+    """Ctrl-C in a worker. Its process exits, and another worker runs the task again.
+
+    A KeyboardInterrupt that a function raises itself is an exception like any other.
+    """
+
+
 class EncodedInitializer(NamedTuple):
     """The initializer of a caller.
 
@@ -217,6 +224,8 @@ class Worker:
         signal.signal(signal.SIGTERM, lambda *_: self.drain())
         if self._spec.caller is None:  # the command that started this process handles Ctrl-C
             signal.signal(signal.SIGINT, signal.SIG_IGN)
+        elif signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            signal.signal(signal.SIGINT, _interrupt)
         self.work()
 
     def work(self) -> None:
@@ -328,6 +337,10 @@ class Worker:
                 return DONE, self._encode_result(place, *outcome(function, args, kwds))
         except PayloadRefusedError as error:
             return REFUSED, str(error.args[1]).encode(errors="replace")[:1000]
+        except (StaleProgramError, WorkerInterrupt):
+            raise
+        except BaseException as error:  # the task calls sys.exit() when it is unpickled, for example
+            return DONE, self._encode_result(place, False, error)
 
     def _call_next_initializer(self) -> None:
         """Call the initializer of a caller before its first task.
@@ -340,9 +353,9 @@ class Worker:
         try:
             with self._codec.decode_call(encoded.place, encoded.payload, False) as (function, args, kwds):
                 function(*args, **kwds)
-        except StaleProgramError:
+        except (StaleProgramError, WorkerInterrupt):
             raise
-        except Exception as error:
+        except BaseException as error:
             self.drain()
             said = error.args[1] if isinstance(error, PayloadRefusedError) else f"{type(error).__name__}: {error}"
             reason = f"the initializer {self._initializer} failed in this worker, {said}"
@@ -354,8 +367,16 @@ class Worker:
         except PayloadTooLargeError as error:
             return self._codec.encode_result(place, False, error)
         except PayloadPickleError as error:
-            shown = _stdlib.MaybeEncodingError(error.__cause__, value)  # type: ignore[attr-defined]
-            return self._codec.encode_result(place, False, shown)
+            return self._encode_refusal(place, error.__cause__, value)
+        except WorkerInterrupt:
+            raise
+        except BaseException as error:  # a method of the value calls sys.exit(), for example
+            return self._encode_refusal(place, error, value)
+
+    def _encode_refusal(self, place: str, error: BaseException | None, value: Any) -> bytes:
+        """Encode the error of a value that does not pickle."""
+        shown = _stdlib.MaybeEncodingError(error, value)  # type: ignore[attr-defined]
+        return self._codec.encode_result(place, False, shown)
 
     def _stop(self) -> None:
         """Put the remaining results, and give back the tasks that were not started."""
@@ -579,6 +600,11 @@ class Worker:
         return os.getppid() == self._parent and (parent is None or parent.is_alive())
 
 
+def _interrupt(*_: object) -> None:
+    """Handle SIGINT."""
+    raise WorkerInterrupt
+
+
 def outcome(function: Any, args: Any, kwds: Any) -> tuple[bool, Any]:
     """Call a function.
 
@@ -589,10 +615,15 @@ def outcome(function: Any, args: Any, kwds: Any) -> tuple[bool, Any]:
 
     Returns:
         Whether it returned, and the value or the exception with its traceback.
+
+    Raises:
+        WorkerInterrupt: The process was interrupted.
     """
     try:
         return True, function(*args, **kwds)
-    except Exception as error:
+    except WorkerInterrupt:
+        raise
+    except BaseException as error:  # also that of sys.exit(), as in concurrent.futures
         if function is _stdlib._helper_reraises_exception:  # type: ignore[attr-defined]
             return False, error
         return False, _stdlib.ExceptionWithTraceback(error, error.__traceback__)  # type: ignore[attr-defined]

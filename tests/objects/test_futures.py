@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 from concurrent import futures
 from typing import Any
 
@@ -11,10 +12,11 @@ from helpers.remote_functions import pool as remote_pool
 from helpers.timing import PATIENCE, UNIT, eventually
 from helpers.worker_processes import Peer
 
+import distsync.errors
 from distsync import Event
 from distsync._protocols.pool.tasks import PoolCore
 from distsync._protocols.steps import Wait
-from distsync.futures import Executor
+from distsync.futures import Executor, TaskLostError, WorkerStartError
 
 LONG = 3 * PATIENCE
 
@@ -31,6 +33,27 @@ def test_executor_returns_results_and_errors_as_in_the_standard_library(client: 
         assert sorted(each.result() for each in done) == [0, 1, 4, 9, 16]
     with pytest.raises(RuntimeError, match="after shutdown"):
         executor.submit(remote_pool.square, 1)
+
+
+def test_future_of_a_call_that_exits_has_the_exception_as_in_the_standard_library(client: Any) -> None:
+    with Executor(1) as executor:
+        future = executor.submit(remote_pool.leave)
+        assert isinstance(future.exception(LONG), SystemExit)
+        assert executor.submit(remote_pool.square, 3).result(LONG) == 9
+
+
+def test_calls_without_result_raise_broken_executor_as_in_the_standard_library(client: Any) -> None:
+    with Executor(1, max_deliveries=1) as executor:
+        with pytest.raises(futures.BrokenExecutor, match="delivered 1 times") as lost:
+            executor.submit(remote_pool.die).result(LONG)
+        assert executor.submit(remote_pool.square, 3).result(LONG) == 9
+    assert type(lost.value) is TaskLostError
+    assert isinstance(lost.value, distsync.errors.TaskLostError)
+    assert str(pickle.loads(pickle.dumps(lost.value))) == str(lost.value)
+    with Executor(1, initializer=remote_pool.fail_to_begin) as executor:
+        with pytest.raises(futures.BrokenExecutor, match="no model file") as failed:
+            executor.submit(remote_pool.square, 3).result(LONG)
+    assert type(failed.value) is WorkerStartError
 
 
 def test_call_that_no_worker_has_started_can_be_cancelled(client: Any) -> None:

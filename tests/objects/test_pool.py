@@ -367,6 +367,65 @@ with Executor(1) as executor:
     assert shells.run("-c", program) == "[1, 2]\n[1, 2]\n3\n"
 
 
+@pytest.mark.parametrize("error", [SystemExit(7), KeyboardInterrupt("mine"), GeneratorExit()], ids=repr)
+def test_task_that_raises_what_ends_a_program_runs_once_and_its_caller_gets_the_error(
+    client: Client, tmp_path: Path, error: BaseException
+) -> None:
+    calls = tmp_path / "calls"
+    with Pool(1, name="p") as pool:
+        (worker,) = [process.pid for process in pool._pool]
+        with pytest.raises(type(error)) as raised:
+            pool.apply_async(remote_pool.count_and_raise, (str(calls), error)).get(LONG)
+        assert raised.value.args == error.args
+        assert pool.apply_async(os.getpid).get(LONG) == worker
+    pool.join()
+    assert calls.read_text() == f"{worker}\n"
+
+
+def test_task_of_a_worker_that_ctrl_c_ended_is_run_by_another(mortal: Client, tmp_path: Path) -> None:
+    calls = tmp_path / "calls"
+    with Pool(1, name="p") as pool:
+        assert pool.apply_async(remote_pool.interrupt_worker, (str(calls),)).get(LONG) == "done"
+    pool.join()
+    assert len(set(calls.read_text().splitlines())) == 2
+
+
+def test_pickling_that_calls_sys_exit_ends_only_its_own_call(client: Client) -> None:
+    with Pool(1, name="p") as pool:
+        (worker,) = [process.pid for process in pool._pool]
+        for task in [
+            pool.apply_async(remote_pool.same, (remote_pool.ExitsWhenPickled(),)),
+            pool.apply_async(remote_pool.same, (remote_pool.ExitsWhenUnpickled(),)),
+            pool.apply_async(remote_pool.ExitsWhenUnpickled),
+        ]:
+            with pytest.raises(SystemExit):
+                task.get(LONG)
+        with pytest.raises(MaybeEncodingError, match="SystemExit"):
+            pool.apply_async(remote_pool.ExitsWhenPickled).get(LONG)
+        assert pool.apply_async(os.getpid).get(LONG) == worker
+    pool.join()
+
+
+def test_iterable_and_callback_that_call_sys_exit_end_only_their_own_call(
+    client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    def numbers() -> Iterator[int]:
+        yield 1
+        sys.exit(7)
+
+    with Pool(1, name="p") as pool:
+        results = pool.imap(abs, numbers())
+        assert results.next(LONG) == 1
+        with pytest.raises(SystemExit):
+            results.next(LONG)
+        with pytest.raises(StopIteration):
+            results.next(LONG)
+        pool.apply_async(abs, (-1,), callback=sys.exit).wait(LONG)
+        assert pool.apply_async(abs, (-2,)).get(LONG) == 2
+    pool.join()
+    assert "SystemExit: 1" in caplog.text
+
+
 def test_command_line_worker_that_ignores_the_exit_of_its_children_replaces_and_stops_them(
     client: Client, shells: Shells
 ) -> None:

@@ -186,8 +186,9 @@ def test_import_rule(file: str, module: str, allowed: bool) -> None:
 FACES = {
     "Barrier", "BoundedSemaphore", "Condition", "Election", "Event", "JoinableQueue", "LifoQueue", "Lock",
     "PriorityQueue", "Queue", "RLock", "Semaphore", "SharedLock", "SharedReader", "SharedWriter", "SimpleQueue",
+    "TaskLostError", "WorkerStartError",
 }  # fmt: skip
-"""Classes that one object has for threads, for asyncio and for multiprocessing."""
+"""Classes that one object has for threads, for asyncio, for multiprocessing and for futures."""
 
 LAYERS_OF_ONE_THING = {
     "barriers", "base", "conditions", "config", "count_down_latch", "election", "ensemble", "events", "gate",

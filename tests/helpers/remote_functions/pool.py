@@ -73,6 +73,13 @@ def leave(_: Any = None) -> None:
     sys.exit(7)
 
 
+def count_and_raise(calls: str, error: BaseException) -> None:
+    """Write a line to the file ``calls`` for each call."""
+    with Path(calls).open("a") as file:
+        file.write(f"{os.getpid()}\n")
+    raise error
+
+
 def die_first(marks: str, number: int) -> int:
     """Exit in the first worker that gets an odd number."""
     mark = Path(marks, str(number))
@@ -137,6 +144,26 @@ def fail_to_begin() -> None:
 
 def exit_at_begin() -> None:
     os._exit(3)
+
+
+class ExitsWhenPickled:
+    def __reduce__(self) -> Any:
+        sys.exit(7)
+
+
+class ExitsWhenUnpickled:
+    def __reduce__(self) -> Any:
+        return sys.exit, (7,)
+
+
+def interrupt_worker(calls: str) -> str:
+    """Interrupt the first worker, as Ctrl-C does."""
+    with Path(calls).open("a") as file:
+        file.write(f"{os.getpid()}\n")
+    if len(Path(calls).read_text().splitlines()) == 1:
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(60)
+    return "done"
 
 
 class Unreadable:
