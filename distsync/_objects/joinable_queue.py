@@ -508,13 +508,15 @@ class JoinableQueue(Queue[Item]):
     def _decoded(self, core: JoinableCore, claimed: list[Claimed]) -> list[Delivery[Item]]:
         """Return the decoded deliveries; items that cannot be decoded become dead letters.
 
-        Raises PayloadRefusedError if no item is left.
+        Raises the error of the last one if no item is left.
         """
-        refused, found = None, []
+        refused: BaseException | None = None
+        found: list[Delivery[Item]] = []
         for each in claimed:
             try:
                 found.append(Delivery(self, each, self.client.codec.decode(each.payload, self._context or self.path)))
-            except PayloadRefusedError as error:
+            except (PayloadRefusedError, SystemExit) as error:  # an item can call sys.exit() when it is unpickled
+                raise_if_from_handler(error)
                 refused = error
                 self._run(core.dead_letter(each))
         if refused is not None and not found:

@@ -217,6 +217,6 @@ def call_logged(function: Callable[..., object], *args: Any) -> None:
     """Call ``function``. An exception is reported like that of a thread, and stops nothing else."""
     try:
         function(*args)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise_if_from_handler(error)
         threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread())))

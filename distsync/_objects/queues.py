@@ -344,11 +344,12 @@ class Queue(_QueueBase[Item]):
 
     def _all_decoded(self, found: list[bytes]) -> list[Item]:
         got: list[Item] = []
-        refused: PayloadRefusedError | None = None
+        refused: BaseException | None = None
         for data in found:
             try:
                 got.append(self._decoded_from_move(data))
-            except PayloadRefusedError as error:
+            except (PayloadRefusedError, SystemExit) as error:  # an item can call sys.exit() when it is unpickled
+                raise_if_from_handler(error)
                 refused = error
         if refused is not None:
             refused.got = got  # type: ignore[attr-defined]

@@ -365,7 +365,7 @@ def _encoded(objs: Sequence[Any], encode: Callable[[Any], bytes], on_error: OnEr
             data.append(encode(obj))
         except PayloadPickleError as error:
             on_error(error.__cause__ or error, obj)
-        except Exception as error:
+        except BaseException as error:  # a method of the item calls sys.exit(), for example; this thread must not end
             on_error(error, obj)
     return data
 

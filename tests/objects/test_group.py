@@ -182,7 +182,10 @@ def test_joins_are_reported_after_the_znode_of_the_group_was_deleted(
         eventually(lambda: not group.members and not elsewhere.joined)
 
 
-def test_callback_that_raised_is_called_again(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("error", [LookupError("a callback"), SystemExit(7)], ids=repr)
+def test_callback_that_raised_is_called_again(
+    client: Client, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
     reported: list[Any] = []
     monkeypatch.setattr("threading.excepthook", reported.append)
     events: list[Any] = []
@@ -190,13 +193,13 @@ def test_callback_that_raised_is_called_again(client: Client, monkeypatch: pytes
     def fail_at_first(member: Any) -> None:
         events.append(member)
         if len(events) == 1:
-            raise LookupError("a callback")
+            raise error
 
     group = Group(name="g", on_join=fail_at_first)
     group.join()
     group.join()
     eventually(lambda: len(events) == 2)
-    assert [each.exc_type for each in reported] == [LookupError]
+    assert [each.exc_value for each in reported] == [error]
     group.leave()
 
 

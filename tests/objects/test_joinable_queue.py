@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from helpers.leak_census import Observer
 from helpers.remote_functions import general as remote
+from helpers.remote_functions.pool import ExitsWhenUnpickled
 from helpers.request_counts import counted
 from helpers.timing import PATIENCE, UNIT, eventually
 from helpers.worker_processes import Peer, Running, expire, waiting_calls
@@ -580,6 +581,17 @@ def test_unsigned_item_becomes_a_dead_letter(make_client: MakeClient) -> None:
     queue.join()
     with JoinableQueue[str](name="q", client=plain).dead_letters.claim() as letter:
         assert letter.item == "unsigned"
+
+
+def test_item_whose_unpickling_calls_sys_exit_becomes_a_dead_letter(queue: Any) -> None:
+    queue.put(ExitsWhenUnpickled())
+    queue.put("b")
+    with pytest.raises(SystemExit):
+        queue.get(timeout=PATIENCE)
+    assert queue.get(timeout=PATIENCE) == "b"
+    assert queue.dead_letters.qsize() == 1
+    queue.task_done()
+    queue.join()
 
 
 def test_pickled_queue_has_the_same_name_and_limits(queue: Any) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from helpers.leak_census import Observer
 from helpers.remote_functions import general as remote
+from helpers.remote_functions.pool import ExitsWhenUnpickled
 from helpers.timing import PATIENCE, UNIT, eventually
 from helpers.worker_processes import Peer, Running, results
 from hypothesis import HealthCheck, given, settings
@@ -28,6 +29,18 @@ KINDS = [LifoQueue, PriorityQueue]
 @pytest.fixture(params=KINDS)
 def queue(request: pytest.FixtureRequest, client: Client) -> Any:
     return request.param(name="q")
+
+
+def test_item_whose_unpickling_calls_sys_exit_is_removed_by_its_get(queue: Any) -> None:
+    queue.put(ExitsWhenUnpickled())
+    queue.put("b")
+    got = []
+    for _ in range(2):
+        try:
+            got.append(queue.get(timeout=PATIENCE))
+        except SystemExit:
+            got.append("exit")
+    assert sorted(got) == ["b", "exit"]
 
 
 def test_lifo_queue_returns_the_last_item_first_across_processes(client: Client, peers: list[Peer]) -> None:

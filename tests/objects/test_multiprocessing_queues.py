@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from helpers.leak_census import Observer
 from helpers.remote_functions import general as remote
+from helpers.remote_functions.pool import ExitsWhenPickled
 from helpers.servers import ServerProcess
 from helpers.subprocesses import Shells
 from helpers.timing import PATIENCE, eventually
@@ -221,6 +222,16 @@ def test_error_of_an_unpicklable_item_is_printed_to_stderr(client: Client, capsy
     queue.put(Unpicklable())
     queue.qsize()
     assert "LookupError: not this one" in capsys.readouterr().err
+
+
+def test_item_whose_pickling_calls_sys_exit_does_not_end_the_feeder(
+    client: Client, capsys: pytest.CaptureFixture[str]
+) -> None:
+    queue = Queue(name="q")
+    queue.put(ExitsWhenPickled())
+    queue.put("b")
+    assert queue.get(timeout=PATIENCE) == "b"
+    assert "SystemExit: 7" in capsys.readouterr().err
 
 
 def test_forked_child_has_an_empty_buffer_and_an_open_queue(far: Client, proxy: Proxy, client: Client) -> None:

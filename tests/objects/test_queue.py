@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from helpers.leak_census import Observer
 from helpers.remote_functions import general as remote
+from helpers.remote_functions.pool import ExitsWhenUnpickled
 from helpers.timing import PATIENCE, UNIT, eventually
 from helpers.worker_processes import Peer, Running, expire, results, waiting_calls
 
@@ -726,6 +727,15 @@ def test_put_many_without_blocking_puts_as_many_items_as_fit(client: Client) -> 
         queue.put_many(range(5), block=False)
     assert caught.value.put == 2  # type: ignore[attr-defined]
     assert queue.get_many(5) == [0, 1]
+
+
+def test_get_many_loses_no_item_beside_one_whose_unpickling_calls_sys_exit(client: Client) -> None:
+    queue = Queue[Any](name="q")
+    queue.put_many(["a", ExitsWhenUnpickled(), "b"])
+    with pytest.raises(SystemExit) as raised:
+        queue.get_many(3)
+    assert raised.value.got == ["a", "b"]  # type: ignore[attr-defined]
+    assert queue.empty()
 
 
 def test_get_many_refuses_invalid_arguments(client: Client) -> None:

@@ -24,6 +24,7 @@ from distsync._protocols.receipts import Receipts
 from distsync._protocols.retries import read, read_all
 from distsync._protocols.steps import Call, Children, GetData, Node, SetData
 from distsync._protocols.wait_queue import in_order
+from distsync._signal_handlers import raise_if_from_handler
 from distsync.errors import NoNodeError, PayloadRefusedError
 
 _KEY = re.compile(r"^i_([nt])([0-9a-f]{16})_")
@@ -112,7 +113,8 @@ class PriorityCore(OrderedCore):
         for path, data in found.items():
             try:
                 items[path] = self.decode(path, data)
-            except PayloadRefusedError:
+            except (PayloadRefusedError, SystemExit) as error:  # an item can call sys.exit() when it is unpickled
+                raise_if_from_handler(error)
                 return path
         present = [path for path in group if path in items]
         return min(present, key=items.__getitem__) if present else None
