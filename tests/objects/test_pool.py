@@ -42,7 +42,7 @@ from distsync._protocols.pool.callers import remove_caller
 from distsync.errors import WorkerStartError
 from distsync.futures import Executor
 from distsync.multiprocessing import _pool_client, _pool_worker
-from distsync.multiprocessing._pool_codec import LIMIT_BYTES
+from distsync.multiprocessing._pool_codec import LIMIT_BYTES, MainProgram, main_module_of
 from distsync.multiprocessing._pool_worker import READY, Worker, WorkerSpec, client_with
 from distsync.multiprocessing.pool import MAX_DELIVERIES, MaybeEncodingError, Pool, RemoteTraceback
 
@@ -585,6 +585,22 @@ def test_command_line_worker_calls_the_initializer_of_the_callers(client: Client
         with pytest.raises(PayloadRefusedError, match=r"fail_to_begin of .*failed in this worker.*no model file"):
             failing.apply_async(remote_pool.labels).get(LONG)
     pool.join()
+
+
+def test_command_line_worker_whose_initializer_calls_sys_exit_refuses_the_task(client: Client, shells: Shells) -> None:
+    shells.start("-m", "distsync", "worker", "p", "--processes", "1")
+    with Pool(0, remote_pool.leave, name="p") as pool:
+        with pytest.raises(PayloadRefusedError, match="failed in this worker.*SystemExit: 7"):
+            pool.apply_async(remote_pool.labels).get(LONG)
+    pool.join()
+
+
+def test_program_that_exits_when_it_is_loaded_is_refused(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text("import sys; sys.exit(3)")
+    with pytest.raises(PayloadRefusedError, match="cannot load, SystemExit: 3"):
+        with main_module_of(MainProgram(None, str(program), None), "/p"):
+            pass
 
 
 def test_command_line_worker_refuses_tasks_if_it_cannot_call_the_initializer(client: Client, shells: Shells) -> None:
