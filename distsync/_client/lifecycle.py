@@ -98,7 +98,7 @@ class ImportGate:
         with self._changed:
             self._importing[me] -= 1
             if self._importing[me] <= 0:
-                del self._importing[me]
+                self._importing.pop(me, None)  # a signal handler that imports may have removed it
             self._changed.notify_all()
 
     def close(self, seconds: float) -> None:
