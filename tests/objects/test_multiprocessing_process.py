@@ -157,7 +157,8 @@ def test_child_that_is_reaped_elsewhere_can_be_joined_and_closed(
 def test_exit_code_is_known_while_another_thread_reaps_the_child(monkeypatch: pytest.MonkeyPatch) -> None:
     child = get_context("fork").Process(target=os._exit, args=(7,))
     child.start()
-    connection.wait([child.sentinel], PATIENCE)
+    assert child.pid is not None
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # its sentinel is ready before it can be reaped
     has_reaped, convert = threading.Event(), os.waitstatus_to_exitcode
 
     def convert_late(status: int) -> int:
