@@ -7,7 +7,7 @@ from typing import ClassVar
 from distsync._objects import election, shared_lock
 from distsync._signal_handlers import complete, interruptible_at_entry
 from distsync.errors import NotHeldError, NotOwnerError
-from distsync.multiprocessing.synchronize import Condition, RLock, seconds_of
+from distsync.multiprocessing.synchronize import Condition, RLock, asked, owner_of, seconds_of
 
 
 class SharedWriter(shared_lock.SharedWriter, RLock):
@@ -215,12 +215,15 @@ class Election(election.Election, Condition, RLock):
         >>> election = Election("10.0.0.7:8080", name="scheduler of processes")
         >>> with election:
         ...     print(election.leader.data, election)
-        10.0.0.7:8080 <Election(MainProcess, 1)>
+        10.0.0.7:8080 <Election(MainProcess, 0)>
     """
 
     __module__ = "distsync.multiprocessing.synchronize"
     _needs_name = False  # passed to children
-    __repr__ = RLock.__repr__
+
+    def __repr__(self) -> str:
+        """Return the leader and the number of waiters, as multiprocessing's Condition shows its lock's."""
+        return f"<{type(self).__name__}({owner_of(self)}, {asked(self, lambda: self._condition.waiting(), 0)})>"
 
     def acquire(self, block: bool = True, timeout: float | None = None) -> bool:
         """Become a candidate, and wait until this thread leads; if it does, increment its recursion level.

@@ -46,15 +46,15 @@ def _caller() -> str:
     return name if thread == "MainThread" else f"{name}|{thread}"
 
 
-def _owner(lock: _locks.LockBase) -> str:
+def owner_of(lock: _locks.LockBase) -> str:
     """Return the owner of a lock, as multiprocessing writes it."""
     core = lock._core if lock._may_have_state else None
     if core is not None and core.grant is not None and not core.grant.loss.fired:
         return _caller() if core.owner is current_owner() else "SomeOtherThread"
-    return {True: "SomeOtherProcess", False: "None"}.get(_asked(lock, lambda: lock._core.locked(), False), "unknown")
+    return {True: "SomeOtherProcess", False: "None"}.get(asked(lock, lambda: lock._core.locked(), False), "unknown")
 
 
-def _asked(obj: SharedObject, protocol: Any, initial: Any) -> Any:
+def asked(obj: SharedObject, protocol: Any, initial: Any) -> Any:
     """Return what the server replies, or "unknown" without a connection."""
     answer = repr_state(obj, protocol, initial)
     return "unknown" if answer == "??" else answer
@@ -188,7 +188,7 @@ class Lock(_locks.Lock):
         self._run(multiprocessing_lock.release(self._core, current_owner(), only_ours=True), seconds)
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__}(owner={_owner(self)})>"
+        return f"<{type(self).__name__}(owner={owner_of(self)})>"
 
 
 class RLock(_locks.RLock):
@@ -285,7 +285,7 @@ class RLock(_locks.RLock):
             raise
 
     def __repr__(self) -> str:
-        owner = _owner(self)
+        owner = owner_of(self)
         counts = {"None": 0, "unknown": "unknown", "SomeOtherThread": "nonzero", "SomeOtherProcess": "nonzero"}
         return f"<{type(self).__name__}({owner}, {counts.get(owner, self._repr_state()[1])})>"
 
@@ -416,7 +416,7 @@ class Semaphore(semaphores.Semaphore):
         return super()._releasing(core, n, started)
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__}(value={_asked(self, lambda: self._core.value(), self._initial)})>"
+        return f"<{type(self).__name__}(value={asked(self, lambda: self._core.value(), self._initial)})>"
 
 
 class BoundedSemaphore(Semaphore):
@@ -506,7 +506,7 @@ class Condition(conditions.Condition):
     _not_held = NotOwnerError
 
     def __repr__(self) -> str:
-        waiting = _asked(self, lambda: self._condition.waiting(), 0)
+        waiting = asked(self, lambda: self._condition.waiting(), 0)
         return f"<{type(self).__name__}({self._lock}, {waiting})>"
 
 

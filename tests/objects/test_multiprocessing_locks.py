@@ -496,7 +496,7 @@ def test_election_is_a_condition_with_the_errors_of_multiprocessing(client: Clie
             refused()
     assert election.acquire(True, None)
     with election:
-        assert repr(election) == "<Election(MainProcess, 2)>"
+        assert repr(election) == "<Election(MainProcess, 0)>"
         assert peer.do(election.acquire, False) is False
         assert peer.do(election.wait_for_leader, PATIENCE).data == {"port": 80}
         with pytest.raises(AssertionError):
