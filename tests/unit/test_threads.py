@@ -84,7 +84,7 @@ def test_callbacks_that_never_return_stop_no_other_and_callbacks_begin_in_order(
     assert len(caplog.records) >= 2
     for record in caplog.records:
         assert record.levelname == "WARNING"
-        assert f".begin of the module {__name__} ({__file__}, line " in record.getMessage()
+        assert f"begin of the module {__name__} ({__file__}, line " in record.getMessage()
     threads = tuple(dispatcher._callers)
     over.set()
     dispatcher.stop(PATIENCE)
