@@ -165,7 +165,12 @@ def test_tree_cache_is_up_to_date_after(kazoo: Kazoos, cache: tuple[TreeCache, T
     fault(kazoo, mirror._client)  # type: ignore[operator]
     writer.set("/top/a", b"two")
     writer.create("/top/b")
-    eventually(lambda: mirror.get_children("/top") == {"a", "b"} and mirror.get_data("/top/a").data == b"two")
+
+    def is_up_to_date() -> bool:
+        data = mirror.get_data("/top/a")  # None until the cache has read it again
+        return mirror.get_children("/top") == {"a", "b"} and data is not None and data.data == b"two"
+
+    eventually(is_up_to_date)
     told.waits_for(lambda call: call[0].event_type == TreeEvent.CONNECTION_RECONNECTED)
 
 
