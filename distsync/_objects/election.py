@@ -57,7 +57,7 @@ def candidate_of(data: bytes, path: str, token: int) -> Candidate:
     return Candidate(known.get("data"), contender_info.read(data, path, token), known.get("announcement"))
 
 
-def is_somebody(leading: Leading | None) -> bool:
+def has_leader(leading: Leading | None) -> bool:
     """Return whether there is a leader."""
     return leading is not None
 
@@ -307,7 +307,7 @@ class Election(Condition, ReportsChanges, RLock):
 
             Source: ZooKeeper recipes, "Leader Election", LEADER.
         """
-        return self._shown_leader(self._run(self._watched.until(is_somebody), validate_timeout(timeout)))
+        return self._shown_leader(self._run(self._watched.until(has_leader), validate_timeout(timeout)))
 
     def _report_change(self, before: Leading | None, now: Leading | None) -> None:
         callback = self._on_change

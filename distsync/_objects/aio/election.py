@@ -14,7 +14,7 @@ from distsync._objects import election
 from distsync._objects.aio.base import mine
 from distsync._objects.aio.conditions import Condition
 from distsync._objects.aio.locks import Lock
-from distsync._objects.election import Candidate, is_somebody
+from distsync._objects.election import Candidate, has_leader
 from distsync._objects.validation import validate_callback, validate_timeout
 from distsync._protocols import wait_queue
 
@@ -192,7 +192,7 @@ class Election(Condition, Lock):
         """
         seconds = validate_timeout(timeout)
         await self._ready()
-        found = await self._await(self._sync._core.leader.until(is_somebody), seconds)
+        found = await self._await(self._sync._core.leader.until(has_leader), seconds)
         return self._sync._shown_leader(found)  # type: ignore[no-any-return]
 
     @property
