@@ -92,7 +92,7 @@ class Observable:
         if glance is not None and not sync and (copy := glance.look()):
             return copy[0]
         client, watched = self.client, self._watched
-        value = self._ask(watched.get(sync), timeout)
+        value = self._ask(watched.get(sync, client.is_in_call()), timeout)
         self._glance = CachedRead(watched, client, self._explicit_client is None)
         return value
 

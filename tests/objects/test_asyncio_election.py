@@ -176,3 +176,37 @@ def test_cancelled_candidate_leaves_no_znode_and_loss_is_raised_at_the_end(
             await asyncio.sleep(UNIT / 10)
 
     in_loop(main)
+
+
+def test_leader_is_read_while_another_task_is_reading_it(client: Client) -> None:
+    """The property waited for the other task, which continues only after it: until the session timeout."""
+
+    async def main() -> None:
+        election = Election("a", name="e")
+        async with election:
+            for turns in range(1, 4):
+                election.twin._core.leader.forget()
+                reading = asyncio.create_task(election.find_leader())
+                for _ in range(turns):
+                    await asyncio.sleep(0)
+                assert not reading.done()
+                leader = election.leader
+                assert leader is not None
+                assert leader.data == "a"
+                assert await reading == leader
+
+    in_loop(main)
+
+
+def test_later_change_is_seen_by_a_task_whose_read_was_overtaken(client: Client, other: Client) -> None:
+    async def main() -> None:
+        election, later = Election(name="e"), recipes.Election("b", name="e", client=other)
+        waiting = asyncio.create_task(election.wait_for_leader())
+        await asyncio.sleep(0)
+        assert election.leader is None
+        with later:
+            leader = await waiting
+            assert leader is not None
+            assert leader.data == "b"
+
+    in_loop(main)

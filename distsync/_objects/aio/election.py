@@ -144,7 +144,7 @@ class Election(Condition, Lock):
             not make it wait.
         """
         leading = self._sync._core.leader
-        return self._sync._shown_leader(self._run_blocking(leading.get()))  # type: ignore[no-any-return]
+        return self._sync._shown_leader(self._run_blocking(leading.get(alone=True)))  # type: ignore[no-any-return]
 
     async def find_leader(self, *, sync: bool = False, timeout: float | None = None) -> Candidate | None:
         """Return the present leader, which may change at any time.

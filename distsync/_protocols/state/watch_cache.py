@@ -7,7 +7,8 @@ the caches are ours.
 A copy is current until its watch fires: on a change, on a disconnect, at the end of the session,
 and after a write of this process (``forget``), so that a writer sees its own write. It does not
 fire on a change made while we may not read, nor on later ones, because the server does not notify
-us then. Only one read is in progress at a time, so that a copy is never replaced by an older one.
+us then. Only one read is in progress at a time, except for those of signal handlers and of calls that block an
+event loop. Only the read that began last replaces the copy, so that it is never replaced by an older one.
 One background protocol serves all listeners.
 """
 
@@ -94,15 +95,18 @@ class WatchCache(Generic[Value]):
         self._watch.fire()
         self._arming.fire()
 
-    async def get(self, sync: bool = False) -> Value:
+    async def get(self, sync: bool = False, alone: bool = False) -> Value:
         """Return the state; with ``sync``, as the leader of the ensemble has it, even if our server
         lags behind.
+
+        With ``alone``, do not wait for a read in progress. It may be that of a call which the calling
+        thread interrupts, and which continues only afterwards.
         """
         if sync:
             await read(Sync(self.path))
             self.forget()
         while not self.current:
-            looking = self._looking
+            looking = None if alone else self._looking
             if looking is None:
                 return await self._look_again()
             if await Wait(looking) is WakeReason.DEADLINE:
@@ -113,13 +117,16 @@ class WatchCache(Generic[Value]):
         self._arming, self._looking = watch, looking = Watch(), Signal()
         try:
             value = await self._read_state(watch)
-            self._copy, self._watch = [value], watch
-            return value
+            if self._arming is watch:
+                self._copy, self._watch = [value], watch
+            return self._copy[0] if self.current else value  # a read that began later may have ended before
         except BaseException:
-            self._copy = []
+            if self._arming is watch:
+                self._copy = []
             raise
         finally:
-            self._looking = None
+            if self._looking is looking:
+                self._looking = None
             looking.fire()
 
     async def changed(self, known: Value) -> bool:
