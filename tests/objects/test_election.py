@@ -15,7 +15,7 @@ from helpers.request_counts import Cost, counted
 from helpers.timing import PATIENCE, UNIT, eventually
 from helpers.worker_processes import Peer, Running, waiting_calls
 
-from distsync import LockLostError, NotHeldError, PayloadPickleError
+from distsync import LockLostError, NotHeldError, PayloadPickleError, PayloadTooLargeError
 from distsync._client.client import Client
 from distsync._client.lease import holds
 from distsync._protocols.state import election as protocol
@@ -323,3 +323,27 @@ def test_invalid_data_and_arguments_raise(client: Client) -> None:
 def test_pickled_election_has_the_same_name_and_data(client: Client) -> None:
     election = pickle.loads(pickle.dumps(Election([1], name="e")))
     assert (election.name, election._data) == ("e", [1])
+
+
+def test_data_of_any_script_may_be_as_large_as_that_in_ascii(client: Client, other: Client) -> None:
+    """LEADER contained each character in six bytes or more, and exceeded the limit of a request."""
+    text = "ü" * 400_000
+    with Election(text, name="e"):
+        leader = Election(name="e", client=other).wait_for_leader(PATIENCE)
+        assert leader is not None
+        assert leader.data == text
+
+
+def test_announcement_that_is_too_large_with_the_data_changes_nothing(
+    client: Client, observer: Observer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """LEADER was not created again afterwards, because it would have contained that announcement."""
+    monkeypatch.setattr(protocol, "GUARD_AFTER_S", 0.01)
+    election = Election("x" * 600_000, name="e")
+    with election:
+        election.announce("done")
+        with pytest.raises(PayloadTooLargeError):
+            election.announce("y" * 600_000)
+        observer.kazoo.delete(f"{election.path}/LEADER")
+        eventually(lambda: observer.kazoo.exists(f"{election.path}/LEADER"))
+        assert election.find_leader(sync=True).announcement == "done"

@@ -69,6 +69,7 @@ from distsync.errors import (
     NodeExistsError,
     NoNodeError,
     NotHeldError,
+    PayloadTooLargeError,
     SessionLostError,
 )
 
@@ -101,9 +102,14 @@ class Term:
     ended: Signal = field(default_factory=Signal)
 
 
+def _to_json(record: dict[str, Any]) -> bytes:
+    """Return a record in as few bytes as the data of a candidate has."""
+    return json.dumps(record, ensure_ascii=False, separators=(",", ":")).encode()
+
+
 def format_leader(data: bytes, entry: wait_queue.QueueEntry) -> bytes:
     """Return the data of LEADER: the candidate's data, its name and its token."""
-    return json.dumps({**json.loads(data), "candidate": entry.name, "token": entry.token}).encode()
+    return _to_json({**json.loads(data), "candidate": entry.name, "token": entry.token})
 
 
 def leading(data: bytes) -> Leading:
@@ -244,13 +250,23 @@ class ElectionCore(LockCore):
         Raises:
             NotHeldError: No thread of this process leads.
             LockLostError: The leadership was lost.
+            PayloadTooLargeError: It is too large together with the data of the candidate.
         """
         grant = self.held_grant
         term = None if grant is None else self.terms.get(grant)
         if grant is None or term is None:
             raise NotHeldError(f"cannot announce anything in {self.path}: this process does not lead")
         await Wait(term.published)
-        term.data = json.dumps({**json.loads(term.data), "announcement": announcement}).encode()
+        before = term.data
+        term.data = announced = _to_json({**json.loads(before), "announcement": announcement})
+        try:
+            await self._write_announcement(grant, term)
+        except PayloadTooLargeError:  # LEADER may have to be created again
+            if term.data is announced:
+                term.data = before
+            raise
+
+    async def _write_announcement(self, grant: Grant, term: Term) -> None:
         entry = grant.entry
         while (await Connected()).session_id == entry.session_id:
             try:
