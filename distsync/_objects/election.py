@@ -174,13 +174,15 @@ class Election(Condition, ReportsChanges, RLock):
     def _acquire(self, timeout: float | None, blocking: bool) -> bool:
         contender_data = with_data(describe(), self._data, "the data of a candidate")
         elected: bool = self._run(self._core.acquire(current_owner(), contender_data, blocking), timeout)
-        if elected:
-            self._subscribe()
-            self._tell_elected(self._core.grant)
+        grant = self._core.grant if elected else None
+        if grant is not None:
+            self._tell_elected(grant)  # first: a loss may be reported at once
+            if self._has_callbacks:
+                self._subscribe_to(grant)
         return elected
 
-    def _tell_elected(self, grant: Grant | None) -> None:
-        if self.on_elected is not None and grant is not None:
+    def _tell_elected(self, grant: Grant) -> None:
+        if self.on_elected is not None:
             self.client.call_back(partial(self.on_elected, FencingToken(grant.token)))
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:

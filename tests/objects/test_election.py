@@ -347,3 +347,22 @@ def test_announcement_that_is_too_large_with_the_data_changes_nothing(
         observer.kazoo.delete(f"{election.path}/LEADER")
         eventually(lambda: observer.kazoo.exists(f"{election.path}/LEADER"))
         assert election.find_leader(sync=True).announcement == "done"
+
+
+def test_leadership_that_is_lost_at_once_calls_on_elected_before_on_deposed(client: Client) -> None:
+    """A program that works from on_elected to on_deposed would otherwise never stop."""
+    calls: list[str] = []
+
+    class LostAtOnce(Election):
+        def _tell_elected(self, grant: Any) -> None:
+            self.client._runtime.mark_lost(grant.entry.path)  # type: ignore[union-attr]
+            super()._tell_elected(grant)
+
+    election = LostAtOnce(
+        name="e", on_elected=lambda _: calls.append("elected"), on_deposed=lambda _: calls.append("deposed")
+    )
+    election.acquire()
+    eventually(lambda: len(calls) == 2)
+    assert calls == ["elected", "deposed"]
+    with pytest.raises(LockLostError):
+        election.release()
