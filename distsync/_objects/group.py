@@ -297,7 +297,7 @@ class Group(PredicateWaitable, SharedObject):
 
     def _listen(self) -> None:
         wanted = any(self._callbacks.values())
-        if wanted and self._listener is None:
+        if wanted and (self._listener is None or not self._is_listened()):
             self._listener = self._add_listener(self._notify_change, {})
         elif not wanted and self._listener is not None:
             self._remove_listener(self._listener)

@@ -64,6 +64,8 @@ class Observable:
     """Mixin of a `SharedObject` with a watched state: reads, waits and listeners."""
 
     _glance: CachedRead | None = None
+    #: The state to which the latest listener was added.
+    _listened: WatchCache[Any] | None = None
 
     if TYPE_CHECKING:
         _run: Callable[..., Any]
@@ -125,8 +127,16 @@ class Observable:
         def notify(before: Any, now: Any) -> None:
             call_logged(listener, before, now)
 
-        self.client.background(self._watched.add_listener(notify, before))
+        self._listened = watched = self._watched
+        self.client.background(watched.add_listener(notify, before))
         return notify
+
+    def _is_listened(self) -> bool:
+        """Return whether the latest listener was added to the present state.
+
+        It is not in a forked child, and after another client has become the default one.
+        """
+        return self._listened is self._watched
 
     def _remove_listener(self, listener: Listener) -> None:
         """Stop calling ``listener``, once earlier registrations have taken effect.
@@ -192,7 +202,7 @@ class ReportsChanges(Observable):
         """The callback for changes, called with the state before and after each; None calls nothing.
 
         It is called in a thread of distsync's own. A new callback is called for changes from then
-        on.
+        on. A forked child has to set it again.
 
         Note:
             Setting it sends 1 request in the background. Each change costs 1 request.
@@ -202,7 +212,7 @@ class ReportsChanges(Observable):
     @on_change.setter
     def on_change(self, callback: OnChange | None) -> None:
         self._on_change = validate_callback("on_change", callback)
-        if callback is not None and self._listener is None:
+        if callback is not None and (self._listener is None or not self._is_listened()):
             self._listener = self._add_listener(self._report_change)
         elif callback is None and self._listener is not None:
             self._remove_listener(self._listener)

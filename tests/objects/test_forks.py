@@ -21,7 +21,7 @@ from helpers.servers import ServerProcess
 from helpers.subprocesses import ROOT
 from helpers.timing import PATIENCE, UNIT, eventually
 
-from distsync import Event, FencingToken, Lock, RLock, Semaphore, SharedLock
+from distsync import Config, Election, Event, FencingToken, Group, Lock, RLock, Semaphore, SharedLock
 from distsync._client.client import Client
 from distsync.errors import LockLostError, NotHeldError
 from distsync.testing.java_process import reserved_port
@@ -60,6 +60,32 @@ def test_object_held_by_the_parent_is_not_held_by_the_child(client: Client, kind
     assert held.held
     assert held.fencing_token == token
     held.release()
+
+
+CALLBACKS: dict[str, tuple[Callable[[], Any], str, Callable[[Any], object], Callable[[Any], object]]] = {
+    "Election": (lambda: Election(name="ours"), "on_change", lambda made: made.acquire(), lambda made: made.release()),
+    "Config": (lambda: Config(name="ours"), "on_change", lambda made: made.update(a=1), lambda made: made.clear()),
+    "Group": (lambda: Group(name="ours"), "on_join", lambda made: made.join(), lambda made: made.leave()),
+}
+
+
+@pytest.mark.parametrize("kind", CALLBACKS)
+def test_callback_for_changes_that_the_child_sets_again_is_called(client: Client, kind: str, fork: Fork) -> None:
+    """It was taken for one that is set already, and never called."""
+    make, name, change, change_back = CALLBACKS[kind]
+    made = make()
+    setattr(made, name, lambda *_: None)
+
+    def child() -> None:
+        calls: list[Any] = []
+        setattr(made, name, lambda *args: calls.append(args))
+        change(made)
+        eventually(lambda: calls)
+        change_back(made)
+        client.close()
+
+    assert in_child(child, fork=fork) == 0
+    setattr(made, name, None)
 
 
 @pytest.mark.parametrize("kind", ["held", "fencing_token", "release", "transaction", "end of its block", "exit"])
