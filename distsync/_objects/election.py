@@ -140,6 +140,7 @@ class Election(Condition, ReportsChanges, RLock):
     ) -> None:
         if isinstance(data, str) and name is None and path is None:
             raise TypeError(f"without a name, {data!r} is taken for one: pass name={data!r}, or both data and name")
+        validate_callback("on_deposed", on_deposed)
         RLock.__init__(self, name=name, client=client, path=path, acl=acl, on_lost=on_deposed, layout=layout)
         encode(data, "the data of a candidate")
         self._data = data
@@ -309,7 +310,8 @@ class Election(Condition, ReportsChanges, RLock):
 
             Source: ZooKeeper recipes, "Leader Election", LEADER.
         """
-        return self._shown_leader(self._run(self._watched.until(has_leader), validate_timeout(timeout)))
+        seconds = validate_timeout(timeout)
+        return self._shown_leader(self._run(self._watched.until(has_leader), seconds))
 
     def _report_change(self, before: Leading | None, now: Leading | None) -> None:
         callback = self._on_change

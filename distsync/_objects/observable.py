@@ -116,7 +116,8 @@ class Observable:
 
             Source: ``threading.Condition``.
         """
-        return bool(self._run(self._watched.wait_for_change(), validate_timeout(timeout)))
+        seconds = validate_timeout(timeout)
+        return bool(self._run(self._watched.wait_for_change(), seconds))
 
     def _add_listener(self, listener: Listener, before: Any = UNKNOWN) -> Listener:
         """Call ``listener(before, now)`` at each change, in a thread of distsync's own.

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import pickle
 import threading
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -366,3 +368,15 @@ def test_leadership_that_is_lost_at_once_calls_on_elected_before_on_deposed(clie
     assert calls == ["elected", "deposed"]
     with pytest.raises(LockLostError):
         election.release()
+
+
+def test_refused_timeout_leaves_no_coroutine_that_was_never_awaited(client: Client) -> None:
+    election = Election(name="e")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(OverflowError):
+            election.wait_for_leader(math.inf)
+        with pytest.raises(TypeError):
+            election.wait_for_leader("1")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="on_deposed must be callable"):
+        Election(name="e", on_deposed=3)  # type: ignore[arg-type]
