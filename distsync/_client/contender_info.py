@@ -72,8 +72,13 @@ def describe(linger: float = 0.0) -> bytes:
         "version": VERSION,
         **({"keep": linger} if linger else {}),
     }
-    short = {key: value[:MAX_TEXT] if isinstance(value, str) else value for key, value in record.items()}
+    short = {key: _encodable(value) if isinstance(value, str) else value for key, value in record.items()}
     return json.dumps(short, separators=(",", ":")).encode()
+
+
+def _encodable(text: str) -> str:
+    """Return the beginning of ``text``, without what UTF-8 cannot encode, such as bytes of a file name."""
+    return text[:MAX_TEXT].encode(errors="replace").decode()
 
 
 def read(data: bytes | None, path: str, token: int) -> Contender:

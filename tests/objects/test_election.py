@@ -380,3 +380,12 @@ def test_refused_timeout_leaves_no_coroutine_that_was_never_awaited(client: Clie
             election.wait_for_leader("1")  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="on_deposed must be callable"):
         Election(name="e", on_deposed=3)  # type: ignore[arg-type]
+
+
+def test_thread_whose_name_is_not_unicode_may_be_a_candidate(client: Client) -> None:
+    """As the path of a program in a folder with such a name, it comes from the file system's bytes."""
+    election = Election(name="e")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(threading.current_thread(), "name", "caf\udce9")
+        with election:
+            assert election.leader.owner.thread == "caf?"
