@@ -158,7 +158,8 @@ def acquire_all(*locks: Acquirable, timeout: float | None = None) -> HeldLocks:
     try:
         for lock in ordered:
             started.append((lock, lock._snapshot(), TemporaryOwner()))
-            if not lock.acquire(timeout=_left(deadline)):
+            # A timeout of -1 does not wait in multiprocessing.
+            if not (lock.acquire() if deadline is None else lock.acquire(timeout=_left(deadline))):
                 raise DeadlineError(f"{lock.path}, one of {len(ordered)} locks")
         _check(ordered)
         return HeldLocks(ordered)
@@ -183,8 +184,8 @@ def _undo(started: list[_Started]) -> None:
         lock._restore(before, temporary_owner)
 
 
-def _left(deadline: float | None) -> float:
-    return -1 if deadline is None else max(0.0, deadline - wait_clock())
+def _left(deadline: float) -> float:
+    return max(0.0, deadline - wait_clock())
 
 
 def _in_order(locks: tuple[Any, ...]) -> tuple[Acquirable, ...]:

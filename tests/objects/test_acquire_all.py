@@ -23,6 +23,7 @@ from distsync import (
     SharedLock,
     UsageError,
     acquire_all,
+    multiprocessing,
 )
 from distsync._client.client import Client
 
@@ -73,6 +74,24 @@ def test_acquire_all_waits_for_locks_that_are_released_one_after_another(client:
         eventually(lambda: len(lock.waiters()) == 1)  # noqa: B023
         lock.release()
     waiting.result().release()
+
+
+@pytest.mark.parametrize("kind", ["Lock", "RLock", "SharedLock", "reader"])
+def test_acquire_all_without_a_timeout_waits_for_a_lock_of_multiprocessing(
+    kind: str, client: Client, other: Client
+) -> None:
+    """It raised DeadlineError at once."""
+    make = getattr(multiprocessing, "SharedLock" if kind == "reader" else kind)
+    ours, theirs = make(name="a"), make(name="a", client=other)
+    with theirs:
+        waiting = Running(is_held_by_all, ours.reader if kind == "reader" else ours)
+        eventually(lambda: len(theirs.waiters()) == 1)
+    assert waiting.result()
+
+
+def is_held_by_all(*locks: Any) -> bool:
+    with acquire_all(*locks) as all_held:
+        return all_held.held
 
 
 def test_the_wait_for_one_lock_counts_towards_the_deadline_of_the_next(client: Client, other: Client) -> None:
