@@ -18,6 +18,8 @@ from typing import Any, TypeVar
 
 import wrapt
 
+from distsync._objects.base import SharedObject
+from distsync._objects.conditions import Condition
 from distsync._objects.locks import BlockDelegate
 from distsync._pickle import stable_pickle_name
 
@@ -32,8 +34,8 @@ class synchronized(BlockDelegate):
     call has returned.
 
     A coroutine function waits for the lock in a thread of its own, so that the event loop is not
-    blocked. Its task is the owner of an RLock: a nested call in the same task may acquire the lock
-    again, while another task waits.
+    blocked. Its task is the owner of an RLock or SharedLock: a nested call in the same task may acquire
+    the lock again, or its other side, while another task waits.
 
     Args:
         lock: Any object that ``with`` accepts.
@@ -108,7 +110,7 @@ class synchronized(BlockDelegate):
         Returns:
             The result of the lock's ``__enter__()``.
         """
-        return await hand_of(self._lock).acquire()
+        return await hand_of(self._lock).acquire(self._lock)
 
     async def __aexit__(self, *error: Any) -> Any:
         """Release the lock.
@@ -119,7 +121,7 @@ class synchronized(BlockDelegate):
         Returns:
             The result of the lock's ``__exit__()``.
         """
-        return await hand_of(self._lock).release(error)
+        return await hand_of(self._lock).release(self._lock, error)
 
 
 AGAIN_S = 0.05
@@ -160,11 +162,10 @@ class SynchronizedFunction(wrapt.FunctionWrapper):  # type: ignore[type-arg]
 
 
 class _LockThread(threading.Thread):
-    """A thread that acquires, holds and releases a lock for a task, and owns an RLock."""
+    """A thread that acquires, holds and releases locks for a task, and owns its RLocks."""
 
-    def __init__(self, lock: Any) -> None:
+    def __init__(self) -> None:
         super().__init__(name="distsync-synchronized", daemon=True)
-        self._lock = lock
         self._depth = 0
         self._todo: queue.SimpleQueue[tuple[Callable[..., Any], tuple[Any, ...], Future[Any]] | None]
         self._todo = queue.SimpleQueue()
@@ -177,24 +178,24 @@ class _LockThread(threading.Thread):
                 future.set_exception(error)
             del work, args, future  # keeps nothing alive while the thread waits for more work
 
-    async def acquire(self) -> Any:
+    async def acquire(self, lock: Any) -> Any:
         if not self._depth:
             self.start()
         self._depth += 1
-        taken = self._do(self._lock.__enter__)
+        taken = self._do(lock.__enter__)
         try:
             return await asyncio.shield(asyncio.wrap_future(taken))
         except BaseException:
             self._depth -= 1
             if not taken.done():
-                _call_off(taken, self._lock, self.ident or 0)
-            self._do(self._undo, taken)
+                _call_off(taken, lock, self.ident or 0)
+            self._do(_undo, lock, taken)
             self._end()
             raise
 
-    async def release(self, error: tuple[Any, ...]) -> Any:
+    async def release(self, lock: Any, error: tuple[Any, ...]) -> Any:
         self._depth -= 1
-        suppressed = self._do(self._lock.__exit__, *error)
+        suppressed = self._do(lock.__exit__, *error)
         self._end()
         return await asyncio.shield(asyncio.wrap_future(suppressed))
 
@@ -203,15 +204,16 @@ class _LockThread(threading.Thread):
         self._todo.put((work, args, future))
         return future
 
-    def _undo(self, taken: Future[Any]) -> None:
-        """Release the lock in the lock's thread, if an interrupted acquire has got it."""
-        if taken.exception() is None:
-            self._lock.__exit__(None, None, None)
-
     def _end(self) -> None:
         if not self._depth:
             self._todo.put(None)
-            _forget(self._lock, self)
+            _forget(self)
+
+
+def _undo(lock: Any, taken: Future[Any]) -> None:
+    """Release the lock, in the thread that acquires it, if an interrupted acquire has got it."""
+    if taken.exception() is None:
+        lock.__exit__(None, None, None)
 
 
 def _call_off(taken: Future[Any], lock: Any, thread: int) -> None:
@@ -227,18 +229,31 @@ def _call_off(taken: Future[Any], lock: Any, thread: int) -> None:
         loop.call_later(AGAIN_S, lambda: _call_off(taken, lock, thread))
 
 
-_hands: weakref.WeakKeyDictionary[asyncio.Task[Any], dict[int, _LockThread]] = weakref.WeakKeyDictionary()
+_hands: weakref.WeakKeyDictionary[asyncio.Task[Any], dict[int | None, _LockThread]] = weakref.WeakKeyDictionary()
 
 
 def hand_of(lock: Any) -> _LockThread:
-    """Return the thread that holds ``lock`` for the current task, or a new one."""
+    """Return the thread that holds ``lock`` for the current task, or a new one.
+
+    One thread holds all of distsync's locks, so that the task may do with several objects of one lock, such as both
+    sides of a SharedLock, what a thread may do. Each other lock has its own thread, because a call of it that waits
+    cannot be interrupted.
+    """
     task = asyncio.current_task()
     assert task is not None
     hands = _hands.setdefault(task, {})
-    return hands.setdefault(id(lock), _LockThread(lock))
+    return hands.setdefault(None if _is_ours(lock) else id(lock), _LockThread())
 
 
-def _forget(lock: Any, hand: _LockThread) -> None:
+def _is_ours(lock: Any) -> bool:
+    """Return whether a call that waits for ``lock`` can be interrupted."""
+    if isinstance(lock, Condition) and lock._explicit_lock is not None:
+        return _is_ours(lock._explicit_lock)
+    return isinstance(lock, SharedObject)
+
+
+def _forget(hand: _LockThread) -> None:
     task = asyncio.current_task()
-    if task is not None and _hands.get(task, {}).get(id(lock)) is hand:
-        del _hands[task][id(lock)]
+    hands = {} if task is None else _hands.get(task, {})
+    for key in [key for key, each in hands.items() if each is hand]:
+        del hands[key]

@@ -15,7 +15,7 @@ from helpers.leak_census import Observer
 from helpers.timing import PATIENCE, UNIT, eventually
 from helpers.worker_processes import Peer, Running, results, waiting_calls
 
-from distsync import Lock, LockLostError, RLock, Semaphore, synchronized
+from distsync import Condition, Lock, LockLostError, RLock, Semaphore, SharedLock, synchronized
 from distsync._client.client import Client
 
 LOCK = threading.Lock()
@@ -264,6 +264,32 @@ def test_rlock_is_owned_by_the_task(client: Client) -> None:
     others: list[asyncio.Task[str]] = []
     asyncio.run(main())
     assert not is_held(lock)
+
+
+@pytest.mark.parametrize("kind", [RLock, SharedLock])
+def test_objects_of_one_lock_are_owned_by_the_task_together(kind: Any, client: Client) -> None:
+    """A coroutine waited forever for the lock that its own task held by another object, or by the other side."""
+    lock, again = kind(name="synchronized"), kind(name="synchronized")
+    condition = Condition(lock, name="synchronized")
+
+    @synchronized(again.reader if kind is SharedLock else again)
+    async def inner() -> bool:
+        return bool(lock.held)
+
+    @synchronized(condition)
+    async def between() -> bool:
+        return await inner()
+
+    @synchronized(lock)
+    async def outer() -> bool:
+        return await between()
+
+    async def main() -> bool:
+        return await asyncio.wait_for(outer(), PATIENCE)
+
+    assert asyncio.run(main())
+    assert not is_held(lock)
+    eventually(lambda: not any(each.name == "distsync-synchronized" for each in threading.enumerate()))
 
 
 def test_cancelled_waiting_coroutine_leaves_no_thread_and_no_contender(client: Client, observer: Observer) -> None:
