@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from math import isnan
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from distsync._client.clocks import wait_clock
@@ -190,6 +191,8 @@ class Condition(LockDelegate, SharedObject):
         Raises:
             NotHeldError: The lock is not held. Subclass of RuntimeError.
             LockLostError: The lock was lost before the wait.
+            OverflowError: ``predicate()`` is false, and ``timeout`` is greater than ``TIMEOUT_MAX``.
+            ValueError: ``predicate()`` is false, and ``timeout`` is NaN.
 
         Note:
             Costs as many requests as `wait`, for each notification.
@@ -199,11 +202,12 @@ class Condition(LockDelegate, SharedObject):
             Source: ``threading.Condition``.
         """
         deadline = None if timeout is None else wait_clock() + timeout
-        validate_timeout(timeout)
         result = predicate()
         while not result:
             seconds = None if deadline is None else deadline - wait_clock()
-            if seconds is not None and seconds <= 0:
+            if seconds is not None and not seconds > 0:
+                if isnan(seconds):  # the standard library would wait for no time, again and again
+                    raise ValueError("timeout must be a number of seconds, not NaN")
                 break
             self.wait(seconds)
             result = predicate()

@@ -712,6 +712,26 @@ def test_odd_timeout_has_the_effect_that_it_has_in_the_standard_library(client: 
     assert not caught  # of a coroutine that was never awaited
 
 
+@pytest.mark.parametrize("seconds", [inf, 1e18, -1, -inf, 0])
+def test_wait_for_evaluates_its_predicate_first_as_in_the_standard_library(client: Client, seconds: float) -> None:
+    """It raised OverflowError although it did not have to wait."""
+    theirs = threading.Condition()
+    for ours in (Condition(name="c"), multiprocessing.Condition(name="m")):
+        with ours, theirs:
+            for predicate in (lambda: True, lambda: False):
+                expected = remote.catch(theirs.wait_for, predicate, seconds)
+                assert remote.catch(ours.wait_for, predicate, seconds) == expected
+
+
+def test_wait_for_refuses_nan_if_it_has_to_wait(client: Client) -> None:
+    """It waited for no time, again and again, as the standard library does."""
+    looks, condition = iter([False, False, True]), Condition(name="c")
+    with condition:
+        assert condition.wait_for(lambda: True, nan) is True
+        with pytest.raises(ValueError, match="not NaN"):
+            condition.wait_for(lambda: next(looks), nan)
+
+
 # ---- distsync's own calls
 
 
