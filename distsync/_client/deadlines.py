@@ -13,12 +13,11 @@ calls of a predicate, by the deadline of the call that evaluates it.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from distsync._client.clocks import wait_clock
 from distsync._client.lifecycle import importing
+from distsync._signal_handlers import interruptible_at_entry
 from distsync.errors import DeadlineError
 
 if TYPE_CHECKING:
@@ -72,12 +71,10 @@ class _Predicate(threading.local):
     """The predicate that this thread evaluates.
 
     Attributes:
-        is_evaluated: Whether there is one.
-        deadline: When its calls must end; None for never.
+        limit: Whether there is one, and when its calls must end; None for never.
     """
 
-    is_evaluated = False
-    deadline: float | None = None
+    limit: tuple[bool, float | None] = (False, None)
 
 
 _predicate = _Predicate()
@@ -93,38 +90,90 @@ def remaining(deadline: float | None) -> float | None:
     return seconds_until(deadline, wait_clock())
 
 
-@contextmanager
-def limit_calls(seconds: float | None) -> Iterator[None]:
+class _Limit:
+    """A ``with`` block with a limit of its calls. It can be entered once. An interrupt leaves no limit behind."""
+
+    def __init__(self) -> None:
+        self._before: list[Any] = []
+
+    def _get(self) -> Any:
+        """Return the limit in force."""
+        raise NotImplementedError
+
+    def _set(self, limit: Any) -> None:
+        raise NotImplementedError
+
+    def _narrowed(self, limit: Any) -> Any:
+        """Return the limit of the block, if ``limit`` is in force at its start."""
+        raise NotImplementedError
+
+    @interruptible_at_entry
+    def __enter__(self) -> None:
+        try:
+            if not self._before:
+                self._before.append(self._get())
+                self._set(self._narrowed(self._before[0]))
+                return
+        except BaseException:
+            self._restore()
+            raise
+        raise RuntimeError("this limit was entered before: create another one for each block")
+
+    @interruptible_at_entry
+    def __exit__(self, *error: object) -> None:
+        try:
+            self._restore()
+        except BaseException:
+            self._restore()
+            raise
+
+    def _restore(self) -> None:
+        """Put the limit from before the block in force again. Idempotent."""
+        if self._before:
+            self._set(self._before[0])
+
+
+class limit_calls(_Limit):
     """Let calls in the ``with`` block that ask the server raise DeadlineError when ``seconds`` have passed.
 
     None adds no limit. The limit applies to the current thread or asyncio task. If ``seconds`` count as
     non-blocking, the block has the grace period of such a call.
     """
-    if seconds is not None and seconds < NO_WAIT_S:
-        seconds = NONBLOCKING_GRACE_S
-    if not _block:
-        with importing():
-            from contextvars import ContextVar  # deferred: most programs have no such block
 
-            _block.append(ContextVar("distsync_timeout", default=None))
-    block = _block[0]
-    before = block.get()
-    block.set(earliest(before, deadline_in(seconds)))
-    try:
-        yield
-    finally:
-        block.set(before)
+    def __init__(self, seconds: float | None) -> None:
+        super().__init__()
+        self._seconds = NONBLOCKING_GRACE_S if seconds is not None and seconds < NO_WAIT_S else seconds
+
+    def _get(self) -> float | None:
+        if not _block:
+            with importing():
+                from contextvars import ContextVar  # deferred: most programs have no such block
+
+                _block.append(ContextVar("distsync_timeout", default=None))
+        return _block[0].get()
+
+    def _set(self, limit: float | None) -> None:
+        _block[0].set(limit)
+
+    def _narrowed(self, limit: float | None) -> float | None:
+        return earliest(limit, deadline_in(self._seconds))
 
 
-@contextmanager
-def limit_predicate(deadline: float | None) -> Iterator[None]:
+class limit_predicate(_Limit):
     """Let calls of this thread in the ``with`` block that ask the server raise DeadlineError at ``deadline``."""
-    before = _predicate.is_evaluated, _predicate.deadline
-    _predicate.is_evaluated, _predicate.deadline = True, earliest(before[1], deadline)
-    try:
-        yield
-    finally:
-        _predicate.is_evaluated, _predicate.deadline = before
+
+    def __init__(self, deadline: float | None) -> None:
+        super().__init__()
+        self._deadline = deadline
+
+    def _get(self) -> tuple[bool, float | None]:
+        return _predicate.limit
+
+    def _set(self, limit: tuple[bool, float | None]) -> None:
+        _predicate.limit = limit
+
+    def _narrowed(self, limit: tuple[bool, float | None]) -> tuple[bool, float | None]:
+        return True, earliest(limit[1], self._deadline)
 
 
 def ask_timeout(seconds: float | None, default: float | None) -> float | None:
@@ -145,7 +194,8 @@ def ask_timeout(seconds: float | None, default: float | None) -> float | None:
         late = DeadlineError("no time is left for this call, which has sent nothing")
         late.sent = False
         raise late
-    limit = earliest(block, remaining(_predicate.deadline))
+    is_predicate, deadline = _predicate.limit
+    limit = earliest(block, remaining(deadline))
     if limit is None:
-        return earliest(seconds, None if _predicate.is_evaluated else default)
+        return earliest(seconds, None if is_predicate else default)
     return earliest(seconds, max(limit, NO_WAIT_S))

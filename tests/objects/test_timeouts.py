@@ -18,6 +18,7 @@ from math import inf, nan
 from typing import Any
 
 import pytest
+from helpers.interrupt_every_line import strikes
 from helpers.remote_functions import general as remote
 from helpers.servers import ServerProcess
 from helpers.timing import PATIENCE, UNIT, Control, eventually
@@ -27,7 +28,7 @@ import distsync
 from distsync import asyncio as aio
 from distsync import multiprocessing
 from distsync._client.client import Client
-from distsync._client.deadlines import GRACE_S
+from distsync._client.deadlines import GRACE_S, ask_timeout, limit_predicate
 from distsync._objects.fenced_transaction import GuardedTransaction
 from distsync.errors import DeadlineError
 from distsync.queue import Queue, SimpleQueue
@@ -574,6 +575,27 @@ def test_task_that_waits_for_the_start_of_another_call_ends_in_time(
     own_server.resume()
     assert [type(each) for each in outcomes] == [DeadlineError] * 2
     assert seconds < SECONDS + 2 * GRACE_S + 6 * UNIT + control.late
+
+
+def test_interrupt_at_any_place_of_a_block_leaves_no_limit() -> None:
+    """All later calls of the thread raised DeadlineError, once the time of the block had passed."""
+
+    def use_blocks() -> None:
+        with distsync.timeout(PATIENCE), limit_predicate(0.0):
+            pass
+
+    def check_no_limit(where: str) -> None:
+        assert ask_timeout(None, PATIENCE) == PATIENCE, where
+
+    assert strikes(use_blocks, check_no_limit) > 20
+    assert ask_timeout(None, PATIENCE) == PATIENCE
+
+
+def test_block_is_entered_once() -> None:
+    limit = distsync.timeout(PATIENCE)
+    with limit, pytest.raises(RuntimeError, match="entered before"), limit:
+        raise AssertionError("it was entered twice")
+    assert ask_timeout(None, None) is None
 
 
 # ---- what counts
