@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from distsync._client import gevent_check, lifecycle, tls
 from distsync._client.acls import Access
 from distsync._client.connection_state import ClientStatistics, ConnectionState
-from distsync._client.deadlines import ask_timeout
+from distsync._client.deadlines import ask_timeout, validate_call_timeout
 from distsync._client.embedded_locator import embedded_server_identity
 from distsync._client.ensemble_status import Server, ask_all
 from distsync._client.lease.lease_clock import LeaseClock
@@ -335,10 +335,11 @@ class Client:
 
         Args:
             path: Path whose changes are needed.
-            timeout: Maximum wait in seconds; None uses the client's default.
+            timeout: Maximum wait in seconds; None uses the client's default, and -1 waits forever.
 
         Raises:
-            ValueError: ``path`` is not a valid path.
+            ValueError: ``path`` is not a valid path, or ``timeout`` is negative.
+            TypeError: ``timeout`` is not a number.
             DeadlineError: The server did not answer in time. Subclass of TimeoutError.
             UnreachableError: No server could be reached for the first connection.
             ClientClosedError: The client is closed.
@@ -351,7 +352,7 @@ class Client:
             Source: ZooKeeper's sync; Zab, followers.
         """
         checked = paths.check_path(path) if path != "/" else path
-        seconds = ask_timeout(timeout, self.settings.timeout if timeout is None else None)
+        seconds = ask_timeout(validate_call_timeout(timeout), self.settings.timeout if timeout is None else None)
         self.run(_sync(checked), seconds)
 
     def ensemble(self, timeout: float = 2.0) -> list[Server]:

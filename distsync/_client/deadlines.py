@@ -43,6 +43,30 @@ def timeout_too_large(timeout: float) -> OverflowError:
     return OverflowError(f"timeout value is too large: {timeout} exceeds the maximum of {TIMEOUT_MAX:.0f} seconds")
 
 
+def finite_seconds(timeout: Any) -> float:
+    """Return ``timeout`` as a float. Raise TypeError, ValueError if it is negative or NaN, or OverflowError."""
+    if not hasattr(timeout, "__float__"):
+        raise TypeError(f"'{type(timeout).__name__}' object cannot be interpreted as a number of seconds")
+    seconds = float(timeout)
+    if abs(seconds) > TIMEOUT_MAX:
+        raise timeout_too_large(timeout)
+    if not seconds >= 0:  # NaN too
+        raise ValueError("timeout value must be a non-negative number")
+    return seconds
+
+
+def validate_call_timeout(timeout: Any) -> float | None:
+    """Return the maximum wait of a call that the standard library lacks, in seconds; None to wait forever.
+
+    Raises the errors of `finite_seconds`. -1 and None wait forever.
+    """
+    if timeout is None or timeout == -1:
+        return None
+    if isinstance(timeout, (int, float)) and not timeout >= 0:
+        raise ValueError(f"timeout must be seconds >= 0, None, or -1 to wait forever, not {timeout}")
+    return finite_seconds(timeout)
+
+
 def deadline_of(timeout: float | None, now: float) -> float | None:
     """Return when a call that was made at ``now`` must end; None for never."""
     return None if timeout is None else now + max(timeout, 0.0)

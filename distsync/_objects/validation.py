@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any, Literal, TypeVar
 
 from distsync._client.deadlines import TIMEOUT_MAX as TIMEOUT_MAX
-from distsync._client.deadlines import timeout_too_large
+from distsync._client.deadlines import finite_seconds, timeout_too_large, validate_call_timeout
 from distsync._signal_handlers import raise_if_from_handler
 from distsync.errors import ConfigurationError
 
@@ -104,6 +104,8 @@ def validate_timeout(timeout: Any, rule: TimeoutRule = "condition", blocking: bo
         return 0.0
     if timeout is None:
         return None
+    if rule == "call":
+        return validate_call_timeout(timeout)
     if rule in ("condition", "event"):
         seconds = float(timeout) if timeout > 0 else 0.0
     elif rule == "queue":
@@ -112,23 +114,10 @@ def validate_timeout(timeout: Any, rule: TimeoutRule = "condition", blocking: bo
         seconds = float(timeout)
     elif rule != "simple_queue" and timeout == -1:
         return None
-    elif rule == "call" and isinstance(timeout, (int, float)) and not timeout >= 0:
-        raise ValueError(f"timeout must be seconds >= 0, None, or -1 to wait forever, not {timeout}")
     else:
-        seconds = _seconds(timeout)
+        seconds = finite_seconds(timeout)
     if seconds > TIMEOUT_MAX and rule not in ("event", "queue"):
         raise timeout_too_large(timeout)
-    return seconds
-
-
-def _seconds(timeout: Any) -> float:
-    if not hasattr(timeout, "__float__"):
-        raise TypeError(f"'{type(timeout).__name__}' object cannot be interpreted as a number of seconds")
-    seconds = float(timeout)
-    if abs(seconds) > TIMEOUT_MAX:
-        raise timeout_too_large(timeout)
-    if not seconds >= 0:  # NaN too
-        raise ValueError("timeout value must be a non-negative number")
     return seconds
 
 

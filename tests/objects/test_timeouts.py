@@ -204,6 +204,7 @@ CALLS: dict[str, tuple[Callable[..., Any], Call]] = {
     "Queue.destroy": (Queue, lambda it, **limit: it.destroy(**limit)),
     "multiprocessing.Queue.destroy": (multiprocessing.Queue, lambda it, **limit: it.destroy(**limit)),
     "asyncio.Lock.destroy": (aio.Lock, in_loop(aio.Lock.destroy)),
+    "Client.sync": (lambda name, client: client, lambda it, **limit: it.sync(**limit)),
 }
 
 #: Calls of these whose state is in a cache, and so need no server; and calls that can be made once.
@@ -772,7 +773,7 @@ def test_invalid_timeout_of_a_call_is_refused_and_nothing_is_done(client: Client
     number, value = Counter(name="n"), Value[Any](name="v")
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        for call in (number.add, number.get, partial(value.update, lambda old: 1), value.destroy):
+        for call in (number.add, number.get, partial(value.update, lambda old: 1), value.destroy, client.sync):
             with pytest.raises(INVALID[seconds]):
                 call(timeout=seconds)
         with pytest.raises(INVALID[seconds]):
