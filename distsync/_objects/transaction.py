@@ -175,11 +175,12 @@ class Transaction(SharedObject):
             [...] and one child node per participating site"; "propagating the transaction can be
             done [...] by writing it in the transaction node").
         """
+        seconds = validate_timeout(timeout, "call")
         data = self.client.codec.encode(payload, self.path)
         size = len(data) + 2 * sum(2 * len(self.path) + len(encoded(site)) + BALLOT_BYTES for site in self.sites)
         if size > self.client.codec.limit_bytes:
             raise PayloadTooLargeError(f"the request that begins {self.path}", size, self.client.codec.limit_bytes)
-        self._mine.id = self._begun = str(self._run(self._core.begin(data), validate_timeout(timeout, "call")))
+        self._mine.id = self._begun = str(self._run(self._core.begin(data), seconds))
         return self._begun
 
     def decide(self, timeout: float | None = None) -> bool:
@@ -215,7 +216,8 @@ class Transaction(SharedObject):
             Source: ZooKeeper recipes, "Two-phased Commit" ("have only the coordinator notified of
             changes").
         """
-        decision: Decision = self._run(self._core.decide(self._id(), self.sites), validate_timeout(timeout, "call"))
+        seconds = validate_timeout(timeout, "call")
+        decision: Decision = self._run(self._core.decide(self._id(), self.sites), seconds)
         return decision.outcome == COMMIT
 
     def abort(self, reason: str = "the coordinator has aborted", *, timeout: float | None = None) -> bool:
@@ -461,10 +463,9 @@ class Participant:
             Source: ZooKeeper recipes, "Two-phased Commit" ("each site then processes the query and
             votes").
         """
+        seconds = validate_timeout(timeout, "call")
         work = ParticipantCallbacks(self._vote, partial(self._do, self._commit), partial(self._do, self._abort))
-        decision: Decision | None = self.transaction._run(
-            self._side.take_part(work, describe()), validate_timeout(timeout, "call")
-        )
+        decision: Decision | None = self.transaction._run(self._side.take_part(work, describe()), seconds)
         return decision.outcome if decision else None
 
     def run(self) -> None:

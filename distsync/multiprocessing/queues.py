@@ -202,8 +202,9 @@ class Queue(_Base[Item]):
     def _put_at_once(self, obj: Item, block: bool, timeout: float | None) -> None:
         client, path = self.client, self.path
         core = self._core
+        seconds = _seconds(block, timeout)
         for data in _encoded([obj], partial(client.codec.encode, context=path), self._on_queue_feeder_error):
-            self._run(core.put(data, bool(block), maxsize=self._maxsize), _seconds(block, timeout))
+            self._run(core.put(data, bool(block), maxsize=self._maxsize), seconds)
 
     def _sender(self) -> Callable[[Sequence[Any]], object]:
         """Return the function that sends items in the feeder. It does not reference this object."""

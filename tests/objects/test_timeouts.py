@@ -782,3 +782,19 @@ def test_invalid_timeout_of_a_call_is_refused_and_nothing_is_done(client: Client
     assert not caught  # of a coroutine that was never awaited
     assert number.get() == 0
     assert value.get() is None
+
+
+def test_invalid_timeout_of_a_wait_leaves_no_coroutine_that_is_never_awaited(client: Client) -> None:
+    order = Transaction(["site"], name="t")
+    order.begin()
+    waits: list[Callable[..., Any]] = [Config(name="c").wait, Group(name="g").wait, Election(name="e").wait_for_leader]
+    waits += [order.begin, order.decide, order.participant("site").take_part]
+    waits.append(partial(multiprocessing.JoinableQueue(name="q").put, 1))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for wait in waits:
+            with pytest.raises(TypeError):
+                wait(timeout="soon")
+        gc.collect()
+    assert not caught
+    order.abort()
