@@ -10,6 +10,7 @@ import copy
 import gc
 import pickle
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -35,6 +36,7 @@ from distsync._client.client import Client
 from distsync._protocols.locks.lock import MAX_LOCAL_HANDOVERS
 from distsync._protocols.steps import Call
 from distsync.recipes import SharedLock
+from distsync.testing.faulty_proxy import Proxy
 from distsync.threading import Condition, Lock, RLock
 
 MakeClient = Callable[..., Client]
@@ -155,6 +157,32 @@ def test_threads_of_one_process_share_one_znode(shared: SharedLock) -> None:
     assert len(shared.holders()) == 1
     shared.reader.release()
     wait_until_free(shared)
+
+
+@pytest.mark.parametrize("limit", [(False,), (True, 0.0)])
+def test_reader_that_does_not_wait_is_admitted_beside_one_that_waits_for_a_reply(
+    limit: tuple[Any, ...], far: Client, proxy: Proxy
+) -> None:
+    """It gave up at once, as if a process wrote."""
+    reader = SharedLock(name="t", client=far).reader
+    leave = threading.Event()
+
+    def read(*limit: Any) -> bool:
+        acquired = reader.acquire(*limit)
+        leave.wait(PATIENCE)
+        if acquired:
+            reader.release()
+        return acquired
+
+    proxy.blackhole()
+    first = Running(read)
+    eventually(lambda: reader._core.contending)
+    second = Running(read, *limit)
+    time.sleep(UNIT)
+    proxy.heal()
+    leave.set()
+    assert results([first, second]) == [True, True]
+    wait_until_free(SharedLock(name="t", client=far))
 
 
 # ---- reentrance, downgrades, upgrades

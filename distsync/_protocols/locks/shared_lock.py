@@ -77,7 +77,7 @@ class SharedCore:
         shares: Contenders by which threads of this process read.
         cached: A contender that no thread reads by, but that can be acquired again, or None.
         unreported_losses: Loss of each owner that was not yet notified.
-        contending: Whether a reader of this process is enqueued.
+        contending: How many readers of this process are enqueued, or about to be.
         changed: Fires at the next change of this state.
         names: Watched names of the contenders.
     """
@@ -89,7 +89,7 @@ class SharedCore:
         self.shares: list[ReadGrant] = []
         self.cached: ReadGrant | None = None
         self.unreported_losses: dict[object, Grant] = {}
-        self.contending = False
+        self.contending = 0
         self.changed = Signal()
         self.names: WatchCache[tuple[str, ...]] = WatchCache(path, partial(holder_names, path))
 
@@ -174,11 +174,12 @@ class SharedCore:
                 if not await self.make_way():
                     return False
                 continue
-            if not self.contending:
+            # The other one may only wait for a reply. A reader that hardly waits is admitted together with it.
+            if not self.contending or not blocking or is_short_wait:
                 break
-            if not blocking or await Wait(self.changed) is WakeReason.DEADLINE:
+            if await Wait(self.changed) is WakeReason.DEADLINE:
                 return False
-        self.contending = True
+        self.contending += 1
         try:
             if (is_short_wait or not blocking) and await self._is_blocked() and not blocking:
                 return False
@@ -187,7 +188,7 @@ class SharedCore:
             raise_if_from_handler(error)
             return False
         finally:
-            self.contending = False
+            self.contending -= 1
             self._notify()
 
     def _reenter(self, owner: object) -> bool:
