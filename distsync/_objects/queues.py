@@ -12,7 +12,7 @@ from distsync._objects.base import SharedObject, pickle_use
 from distsync._objects.validation import refuse_positional, validate_maxsize, validate_timeout
 from distsync._protocols.queues.bulk import Progress, get_many, put_many
 from distsync._protocols.queues.fifo import QueueCore
-from distsync._protocols.queues.ordered import OrderedCore, PriorityCore, key_of
+from distsync._protocols.queues.ordered import OrderedCore, PriorityCore, TakenItem, is_class_missing, key_of
 from distsync._signal_handlers import raise_if_from_handler
 from distsync.errors import DeadlineError, PayloadRefusedError, ShutDown
 
@@ -515,9 +515,16 @@ class LifoQueue(Queue[Item]):
 class PriorityQueue(Queue[Item]):
     """A priority queue shared by threads, processes and hosts, like ``queue.PriorityQueue``.
 
-    `get` returns the smallest item, and among equal items the one that was put first. It raises
-    TypeError if items cannot be compared. The queue holds about 10,000 items at most, because
-    all of them are children of one znode.
+    `get` returns the smallest item, and among equal items the one that was put first. The queue
+    holds about 10,000 items at most, because all of them are children of one znode.
+
+    Items are compared by `get`, because a `put` that did so would have to read the queue. If two of
+    them cannot be compared, one `get` removes one of the two, the one that fewer of the other items
+    can be compared with or that was put later, and raises the error of the comparison, TypeError
+    for instance. The error's attribute ``item`` is that item. All other items stay.
+
+    An item whose class cannot be imported by a process that calls `get` stays for other processes.
+    `get` raises PayloadRefusedError once, and that process ignores the item from then on.
 
     Args:
         maxsize: Maximum number of items; 0 or less means unbounded. The bound is not shared:
@@ -559,6 +566,21 @@ class PriorityQueue(Queue[Item]):
 
     def _key(self, item: Item) -> str:
         return key_of(item)
+
+    def _decoded_from_move(self, data: bytes) -> Item:
+        """Return the item; raise the error of its comparison if it was removed because of that."""
+        assert isinstance(data, TakenItem)
+        try:
+            item = super()._decoded_from_move(data)
+        except PayloadRefusedError as error:
+            core = self._core
+            if is_class_missing(error) and isinstance(core, PriorityCore):
+                self.client.background(self._as_member(core.return_unreadable(data)))
+            raise
+        if data.error is not None:
+            data.error.__dict__["item"] = item
+            raise data.error
+        return item
 
 
 class SimpleQueue(_QueueBase[Item]):

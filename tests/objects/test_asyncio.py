@@ -278,6 +278,23 @@ def test_queue_is_shared_by_tasks_and_threads(kind: str, client: Client, other: 
     run(scenario())
 
 
+def test_items_of_a_priority_queue_that_cannot_be_compared_raise_once_and_stop_no_others(client: Client) -> None:
+    ours = tasks.PriorityQueue[Any](name="q", client=client)
+
+    async def scenario() -> None:
+        for number in range(3):
+            await ours.put((1, {"n": number}))
+        with pytest.raises(TypeError) as raised:
+            await ours.get()
+        assert raised.value.item == (1, {"n": 1})  # type: ignore[attr-defined]
+        with pytest.raises(TypeError) as raised:
+            ours.get_nowait()
+        assert raised.value.item == (1, {"n": 2})  # type: ignore[attr-defined]
+        assert await ours.get() == (1, {"n": 0})
+
+    run(scenario())
+
+
 @pytest.mark.slow
 def test_immediate_shutdown_that_outlasts_the_session_timeout_discards_all_items(
     make_client: MakeClient, monkeypatch: pytest.MonkeyPatch

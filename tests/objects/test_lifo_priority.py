@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import heapq
+import sys
 import threading
 import uuid
 from collections import Counter
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -100,13 +102,98 @@ def test_priority_queue_returns_items_in_the_order_of_heapq(client: Client, item
     assert tasks.empty()
 
 
-def test_get_of_incomparable_items_raises_and_removes_none(client: Client) -> None:
+@pytest.mark.parametrize(
+    ("items", "odd"),
+    [
+        ([(1, {}), (1, {"late": 1}), (2, "b")], (1, {"late": 1})),
+        (["a", 3], 3),
+        (["a", 3, 4], "a"),
+        ([remote.Unordered(), 1, 2], remote.Unordered()),
+        ([1, 2, remote.Unordered()], remote.Unordered()),
+    ],
+)
+def test_item_that_cannot_be_compared_is_removed_with_its_error_by_one_get(
+    client: Client, peers: list[Peer], items: list[Any], odd: Any
+) -> None:
+    """It stopped every get of every process for good."""
     tasks = PriorityQueue[Any](name="q")
-    tasks.put((1, "a"))
-    tasks.put((1, 2))
-    with pytest.raises(TypeError):
+    for item in items:
+        tasks.put(item)
+    outcomes = [peer.do(remote.outcome, tasks) for peer in (*peers, *peers)[: len(items)]]
+    assert [item for kind, item in outcomes if kind == "TypeError"] == [odd]
+    assert [item for kind, item in outcomes if kind == "item"] == [item for item in items if item != odd]
+    assert tasks.empty()
+
+
+@pytest.mark.parametrize("error", [ValueError("no order"), SystemExit(3)])
+def test_get_raises_what_the_comparison_raises_with_the_item(client: Client, error: BaseException) -> None:
+    tasks = PriorityQueue[Any](name="q")
+    first, second = remote.Unordered(error, "first"), remote.Unordered(error, "second")
+    for item in (first, second):
+        tasks.put(item)
+    with pytest.raises(type(error)) as raised:
         tasks.get()
-    assert tasks.qsize() == 2
+    assert str(raised.value) == str(error)
+    assert raised.value.item == second  # type: ignore[attr-defined]
+    assert tasks.get_many(5) == [first]
+    tasks.put(first)
+    tasks.put(second)
+    with pytest.raises(type(error)) as raised:
+        tasks.get_many(5)
+    assert raised.value.item == second  # type: ignore[attr-defined]
+    assert tasks.get_nowait() == first
+    assert tasks.empty()
+
+
+def test_items_that_cannot_be_compared_reach_concurrent_getters_once(client: Client, peers: list[Peer]) -> None:
+    tasks = PriorityQueue[Any](name="q")
+    items = [(number // 4, {"n": number}) for number in range(40)]
+    for peer in peers:
+        peer.start(remote.outcomes_until_empty, tasks)
+    for item in items:
+        tasks.put(item)
+    got = remote.outcomes_until_empty(tasks)
+    for peer in peers:
+        got += peer.result()
+    got += remote.outcomes_until_empty(tasks)
+    assert sorted((item for _, item in got), key=lambda item: item[1]["n"]) == items
+    assert {kind for kind, _ in got} <= {"item", "TypeError"}
+
+
+def test_immediate_shutdown_discards_items_that_cannot_be_compared(client: Client, other: Client) -> None:
+    tasks = PriorityQueue[Any](name="q")
+    for item in ((1, {}), (1, {}), "a", remote.Unordered()):
+        tasks.put(item)
+    tasks.shutdown(immediate=True)
+    assert tasks.empty()
+    tasks.join()
+
+
+@pytest.mark.parametrize("module", ["only_here", "helpers.timing"], ids=["module", "class"])
+def test_item_of_a_class_that_one_process_cannot_import_stays_for_the_others(
+    client: Client, peer: Peer, module: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was removed, before its turn, by the process that could not read it."""
+    local = type("OnlyHere", (str,), {"__module__": module})
+    monkeypatch.setitem(sys.modules, module, sys.modules.get(module) or ModuleType(module))
+    monkeypatch.setattr(sys.modules[module], "OnlyHere", local, raising=False)
+    tasks = PriorityQueue[Any](name="q")
+    items = [(1, "a"), (1, local("b")), (1, "c"), (2, local("d")), (3, "e")]
+    for item in items:
+        tasks.put(item)
+    outcomes = [peer.do(remote.outcome, tasks) for _ in range(5)]
+    assert [item for kind, item in outcomes if kind == "item"] == [(1, "a"), (1, "c"), (3, "e")]
+    assert [kind for kind, _ in outcomes if kind != "item"] == ["PayloadRefusedError"] * 2
+    (kind, _), requests = peer.do(remote.counted_outcome, tasks, 4 * UNIT)
+    assert (kind, requests < 30) == ("Empty", True)  # it waits for a change
+    eventually(lambda: tasks.qsize() == 2)
+    assert [tasks.get(timeout=PATIENCE) for _ in range(2)] == [(1, "b"), (2, "d")]
+    assert tasks.unfinished_tasks == 5
+    tasks.put((0, local("f")))
+    assert peer.do(remote.outcome, tasks) == ("PayloadRefusedError", None)
+    eventually(lambda: tasks.qsize() == 1)
+    peer.do(tasks.shutdown, True)
+    assert tasks.empty()
 
 
 def test_threads_and_processes_get_each_item_once(queue: Any, peers: list[Peer]) -> None:

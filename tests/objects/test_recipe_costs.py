@@ -232,6 +232,15 @@ def test_priority_that_names_do_not_encode_costs_1_request_per_item_once(client:
     assert [spent(client, queue.get)[0] for _ in range(2)] == [3 + 3, 3]
 
 
+def test_get_of_items_that_cannot_be_compared_costs_as_much_as_of_others(client: Client) -> None:
+    queue = PriorityQueue[Any](name="p")
+    queue.put((1, {}))
+    assert spent(client, partial(queue.put, (1, {"n": 2}))) == (1, 1)
+    with counted(client) as refused, pytest.raises(TypeError):
+        queue.get()
+    assert (refused.requests, spent(client, queue.get)[0]) == (3 + 2, 3)
+
+
 def test_costs_of_status_reads_and_ends_of_deliveries(client: Client) -> None:
     queue = JoinableQueue[int](name="q")
     queue.put_many([1, 2])

@@ -349,9 +349,13 @@ class LifoQueue(Queue[Item]):
 class PriorityQueue(Queue[Item]):
     """A priority queue shared by tasks, processes and hosts, like ``asyncio.PriorityQueue``.
 
-    `get` returns the smallest item, and among equal items the one that was put first. It raises
-    TypeError if items cannot be compared. The queue holds about 10,000 items at most, because all
-    of them are children of one znode.
+    `get` returns the smallest item, and among equal items the one that was put first. The queue
+    holds about 10,000 items at most, because all of them are children of one znode.
+
+    If two items cannot be compared, one `get` removes one of them, and raises the error of the
+    comparison, TypeError for instance, whose attribute ``item`` is that item. An item whose class
+    cannot be imported by a process stays for others: `get` raises PayloadRefusedError once, and that
+    process ignores the item from then on. Both are described in ``distsync.queue.PriorityQueue``.
 
     Args:
         maxsize: Maximum number of items; 0 or less means unbounded. The bound is not shared: give

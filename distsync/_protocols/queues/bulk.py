@@ -99,12 +99,15 @@ class BatchGet:
     async def try_take(self) -> list[bytes] | None:
         """Take the next items that are available; return None if there are none."""
         core, most = self.core, self.max_items
+        if not core.segmented:  # each item is chosen separately
+            data = await core.try_take(self.maxsize)
+            return None if data is None else [data]
         while True:
             path = await core.next_path_or_shutdown(self.maxsize)
             if path is None:
                 return None
             paths = [path]
-            while core.segmented and core.names and len(paths) < most:
+            while core.names and len(paths) < most:
                 paths.append(f"{core.head}/{core.names.popleft()}")
             got = await take_batch(core, paths)
             if got:
@@ -113,7 +116,7 @@ class BatchGet:
             most = max(1, most // 2)  # contention: try fewer at once
 
     def set_watch(self, watch: Watch) -> Awaitable[bool]:
-        return self.core.set_watch(watch)
+        return self.core.set_watch(watch, self.maxsize)
 
 
 async def get_many(

@@ -391,7 +391,7 @@ class JoinableCore(AckQueue):
         for each in claims if done else ():
             await self.give_back(each)
 
-    async def set_watch(self, watch: Watch) -> bool:
+    async def set_watch(self, watch: Watch, maxsize: int = 0) -> bool:
         self.waiting_watch = watch
         paths = await self.look(watch)
         state = await read_all(GetData(self.znodes.state, watch))

@@ -315,7 +315,7 @@ class QueueCore:
                     continue
                 path = f"{(await znodes.present())[0]}/{before_all(path.rpartition('/')[2])}"
 
-    async def set_watch(self, watch: Watch) -> bool:
+    async def set_watch(self, watch: Watch, maxsize: int = 0) -> bool:
         segment, *others = await self.znodes.present()
         if others:  # a watch sees only the last segment
             return False
@@ -323,7 +323,12 @@ class QueueCore:
         listing, node, state = await read_all(*reads)
         if any(isinstance(reply, NoNodeError) for reply in (listing, node, state)):
             return False
-        return not (listing.names or (self.segmented and node.stat.version) or state.stat.version)
+        has_item = self.find_item(segment, listing.names, maxsize) is not None
+        return not (has_item or (self.segmented and node.stat.version) or state.stat.version)
+
+    def find_item(self, segment: str, names: Sequence[str], maxsize: int) -> str | None:
+        """Return the path of one of a segment's children that this process can get; None if there is none."""
+        return f"{segment}/{min(names, key=lambda name: name[-10:])}" if names else None
 
     # Counting
 
@@ -427,10 +432,14 @@ class QueueCore:
             if remaining_within_bound == 0 and maxsize > 0:
                 await self._let_blocked_leave()
             remaining_within_bound -= 1
-            path = await self.next_path(maxsize)
+            path = await self.next_to_discard(maxsize)
             if path is None:
                 return
             await self._take(path, SetData(self.znodes.dones))
+
+    async def next_to_discard(self, maxsize: int) -> str | None:
+        """Return the path of the next item that a shutdown removes."""
+        return await self.next_path(maxsize)
 
     async def _let_blocked_leave(self) -> None:
         """Wait until blocked puts have removed their items, which exceed the bound, unless their
@@ -463,4 +472,4 @@ class GetAttempt:
         return self.core.try_take(self.maxsize)
 
     def set_watch(self, watch: Watch) -> Awaitable[bool]:
-        return self.core.set_watch(watch)
+        return self.core.set_watch(watch, self.maxsize)

@@ -20,7 +20,7 @@ from distsync._client import default_client as default
 from distsync._client.client import Client
 from distsync._protocols.locks import revocation
 from distsync.multiprocessing import process
-from helpers.timing import PATIENCE, eventually
+from helpers.timing import PATIENCE, UNIT, eventually
 from helpers.worker_processes import Credentials, Running, credentials, waiting_calls
 
 OURS = os.path.dirname(distsync.__file__)
@@ -86,6 +86,47 @@ def catch(function: Callable[..., Any], *args: Any) -> str:
         return repr(function(*args))
     except BaseException as error:
         return type(error).__name__
+
+
+class Unordered:
+    """An item that cannot be compared with any other: ``error`` is raised."""
+
+    def __init__(self, error: BaseException | None = None, name: str = "") -> None:
+        self.error = TypeError("it has no order") if error is None else error
+        self.name = name
+
+    def __lt__(self, other: Any) -> bool:
+        raise self.error
+
+    __gt__ = __lt__
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Unordered) and self.name == other.name
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def outcome(queue: Any, timeout: float = PATIENCE) -> tuple[str, Any]:
+    """What a get has: "item" and the item, or the name of its error and the item that the error has."""
+    try:
+        return "item", queue.get(timeout=timeout)
+    except Exception as error:
+        return type(error).__name__, getattr(error, "item", None)
+
+
+def counted_outcome(queue: Any, timeout: float) -> tuple[tuple[str, Any], int]:
+    """As outcome, with the number of requests."""
+    client = default.default_client()
+    before = sum(client.statistics().requests.values())
+    return outcome(queue, timeout), sum(client.statistics().requests.values()) - before
+
+
+def outcomes_until_empty(queue: Any, limit: int = 100) -> list[tuple[str, Any]]:
+    """The outcomes of gets until there is no item, up to a limit."""
+    found: list[tuple[str, Any]] = []
+    while len(found) < limit and (last := outcome(queue, UNIT))[0] != "Empty":
+        found.append(last)
+    return found
 
 
 def catch_and_tell(waits: Path, function: Callable[..., Any], *args: Any) -> str:
