@@ -210,3 +210,20 @@ def test_later_change_is_seen_by_a_task_whose_read_was_overtaken(client: Client,
             assert leader.data == "b"
 
     in_loop(main)
+
+
+def test_read_that_must_not_wait_succeeds_beside_that_of_another_task(client: Client) -> None:
+    """It waits for the other read, as for a reply of its own. It failed at once, or showed no leader."""
+
+    async def main() -> None:
+        election = Election("a", name="e")
+        async with election:
+            for read in (election.find_leader(timeout=0), election.wait_for_leader(0)):
+                election.twin._core.leader.forget()
+                reading = asyncio.create_task(election.find_leader())
+                await asyncio.sleep(0)
+                leader = await read
+                assert leader is not None
+                assert leader == await reading
+
+    in_loop(main)

@@ -109,7 +109,7 @@ class WatchCache(Generic[Value]):
             looking = None if alone else self._looking
             if looking is None:
                 return await self._look_again()
-            if await Wait(looking) is WakeReason.DEADLINE:
+            if await Wait(looking, allow_grace=True) is WakeReason.DEADLINE:
                 raise DeadlineError(f"reading {self.path}")
         return self._copy[0]
 
