@@ -311,7 +311,8 @@ class Election(Condition, ReportsChanges, RLock):
             Source: ZooKeeper recipes, "Leader Election", LEADER.
         """
         seconds = validate_timeout(timeout)
-        return self._shown_leader(self._run(self._watched.until(has_leader), seconds))
+        alone = self.client.is_in_call()
+        return self._shown_leader(self._run(self._watched.until(has_leader, alone), seconds))
 
     def _report_change(self, before: Leading | None, now: Leading | None) -> None:
         callback = self._on_change

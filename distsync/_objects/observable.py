@@ -117,7 +117,7 @@ class Observable:
             Source: ``threading.Condition``.
         """
         seconds = validate_timeout(timeout)
-        return bool(self._run(self._watched.wait_for_change(), seconds))
+        return bool(self._run(self._watched.wait_for_change(self.client.is_in_call()), seconds))
 
     def _add_listener(self, listener: Listener, before: Any = UNKNOWN) -> Listener:
         """Call ``listener(before, now)`` at each change, in a thread of distsync's own.
@@ -170,12 +170,12 @@ class PredicateWaitable(Observable):
             Source: ``threading.Condition``; no lock needs to be held.
         """
         deadline = deadline_in(validate_timeout(timeout))
-        watched = self._watched
+        watched, alone = self._watched, self.client.is_in_call()
         result: Any = False
         while True:
             try:
                 seconds = remaining(deadline)
-                state = self._run(watched.get(), seconds)
+                state = self._run(watched.get(alone=alone), seconds)
                 with limit_predicate(deadline):
                     result = predicate()
             except DeadlineError as error:
@@ -184,7 +184,7 @@ class PredicateWaitable(Observable):
                     raise
                 return result  # type: ignore[no-any-return]
             seconds = remaining(deadline)
-            if result or not self._run(watched.changed(state), seconds):
+            if result or not self._run(watched.changed(state, alone), seconds):
                 return result  # type: ignore[no-any-return]
 
 

@@ -227,3 +227,19 @@ def test_read_that_must_not_wait_succeeds_beside_that_of_another_task(client: Cl
                 assert leader == await reading
 
     in_loop(main)
+
+
+def test_wait_that_blocks_a_read_in_progress_does_not_wait_for_it(client: Client) -> None:
+    """As in a signal handler that interrupts the read: it waited for the leader until its timeout, or without end."""
+
+    async def main() -> None:
+        election = Election("a", name="e")
+        async with election:
+            election.twin._core.leader.forget()
+            reading = asyncio.create_task(election.find_leader())
+            await asyncio.sleep(0)
+            leader = election.twin.wait_for_leader(PATIENCE)  # blocks the event loop
+            assert leader is not None
+            assert leader == await reading
+
+    in_loop(main)

@@ -129,10 +129,10 @@ class WatchCache(Generic[Value]):
                 self._looking = None
             looking.fire()
 
-    async def changed(self, known: Value) -> bool:
+    async def changed(self, known: Value, alone: bool = False) -> bool:
         """Wait until the state differs from ``known``. Return False at the deadline."""
         try:
-            while await self.get() == known:
+            while await self.get(alone=alone) == known:
                 if await Wait(self._watch) is WakeReason.DEADLINE:
                     return False
             return True
@@ -140,18 +140,18 @@ class WatchCache(Generic[Value]):
             raise_if_from_handler(error)
             return False
 
-    async def wait_for_change(self) -> bool:
+    async def wait_for_change(self, alone: bool = False) -> bool:
         """Wait until the state differs from the current one. Return False at the deadline."""
         try:
-            return await self.changed(await self.get())
+            return await self.changed(await self.get(alone=alone), alone)
         except DeadlineError as error:
             raise_if_from_handler(error)
             return False
 
-    async def until(self, predicate: Callable[[Value], object]) -> Value | None:
+    async def until(self, predicate: Callable[[Value], object], alone: bool = False) -> Value | None:
         """Return the first state seen that satisfies ``predicate``; None at the deadline."""
         try:
-            while not predicate(value := await self.get()):
+            while not predicate(value := await self.get(alone=alone)):
                 if await Wait(self._watch) is WakeReason.DEADLINE:
                     return None
             return value
