@@ -90,6 +90,8 @@ class Observable:
         Returns:
             The state.
         """
+        if timeout is not None:
+            validate_timeout(timeout, "call")  # also if nothing has to be read
         glance = self._glance
         if glance is not None and not sync and (copy := glance.look()):
             return copy[0]

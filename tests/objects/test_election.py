@@ -389,3 +389,14 @@ def test_thread_whose_name_is_not_unicode_may_be_a_candidate(client: Client) -> 
         patch.setattr(threading.current_thread(), "name", "caf\udce9")
         with election:
             assert election.leader.owner.thread == "caf?"
+
+
+def test_invalid_timeout_is_refused_whether_or_not_the_leader_is_cached(client: Client) -> None:
+    election = Election(name="e")
+    with election:
+        for _ in range(2):
+            with pytest.raises(ValueError, match="timeout must be seconds >= 0"):
+                election.find_leader(timeout=-2)
+            with pytest.raises(TypeError, match="cannot be interpreted as a number of seconds"):
+                election.find_leader(timeout="1")  # type: ignore[arg-type]
+            assert election.leader is not None
