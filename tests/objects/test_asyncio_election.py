@@ -12,6 +12,7 @@ from helpers.timing import PATIENCE, UNIT
 
 from distsync import LockLostError, NotHeldError, PayloadPickleError, recipes
 from distsync._client.client import Client
+from distsync._protocols.steps import Signal
 from distsync.asyncio import Condition, Election, Lock
 
 pytestmark = pytest.mark.usefixtures("no_guards")
@@ -241,5 +242,27 @@ def test_wait_that_blocks_a_read_in_progress_does_not_wait_for_it(client: Client
             leader = election.twin.wait_for_leader(PATIENCE)  # blocks the event loop
             assert leader is not None
             assert leader == await reading
+
+    in_loop(main)
+
+
+def test_read_that_must_not_wait_succeeds_before_leader_is_published(client: Client) -> None:
+    """A new leader waits for its LEADER, as for a reply of its own. It failed at once, or showed no leader."""
+
+    async def main() -> None:
+        election = Election("a", name="e")
+        async with election:
+            core = election.twin._core
+            (term,) = core.terms.values()
+            for read in (election.find_leader(timeout=0), election.wait_for_leader(0)):
+                core.leader.forget()
+                term.published = Signal()
+                reading = asyncio.create_task(read)
+                for _ in range(5):
+                    await asyncio.sleep(0)
+                term.published.fire()
+                leader = await reading
+                assert leader is not None
+                assert leader.data == "a"
 
     in_loop(main)

@@ -155,7 +155,7 @@ class ElectionCore(LockCore):
     async def _read_leader(self, watch: Watch) -> Leading | None:
         """Return the leader. If a thread of this process leads, LEADER has named it before."""
         for term in tuple(self.terms.values()):
-            if await Wait(term.published) is WakeReason.DEADLINE:
+            if await Wait(term.published, allow_grace=True) is WakeReason.DEADLINE:
                 raise DeadlineError(f"reading {self.leader_path}")
         return await who_leads(self.leader_path, watch)
 
