@@ -213,7 +213,7 @@ def _is_list_of(kind: type, value: Any) -> bool:
 def _seconds(value: Any) -> float:
     try:
         seconds = float(value)
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, OverflowError) as error:
         raise_if_from_handler(error)
         seconds = math.nan
     if isinstance(value, bool) or not 0 < seconds <= MAX_TIMEOUT:
@@ -225,7 +225,7 @@ def linger_seconds(value: Any) -> float:
     """Return the checked seconds for which a released lock stays cached; 0 disables caching."""
     try:
         seconds = float(value)
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, OverflowError) as error:
         raise_if_from_handler(error)
         seconds = math.nan
     if isinstance(value, bool) or not 0 <= seconds <= MAX_TIMEOUT:

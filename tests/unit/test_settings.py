@@ -172,6 +172,13 @@ def test_an_argument_of_a_wrong_type_is_a_configuration_error(name: str, value: 
         read_settings({}, **{name: value})
 
 
+@pytest.mark.parametrize("name", ["session_timeout", "connect_timeout", "timeout", "linger"])
+def test_an_integer_that_no_float_can_hold_is_a_configuration_error(name: str) -> None:
+    """It raised a bare OverflowError."""
+    with pytest.raises(ConfigurationError, match=f"^{name}=.*at most|^{name}=.* to "):
+        read_settings({}, **{name: 10**400})
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [
