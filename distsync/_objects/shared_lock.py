@@ -515,6 +515,30 @@ class SharedReader(_WriterView):
     def _is_owned(self) -> bool:
         return self._core.reads(current_owner())
 
+    def _release_save(self) -> SuspendedHolds:
+        try:
+            core, owner = self._core, current_owner()
+            share, depth = core.share_of(owner), core.depth(owner)
+            held = () if share is None else tuple(each for each in share.grant.subscribers if each.owner is owner)
+            seconds = self.client.settings.session_timeout
+            self._run(core.release(owner, linger=False, all_levels=True), seconds)
+            return SuspendedHolds(0, depth, held)
+        except BaseException as error:
+            if not isinstance(error, DistsyncError) or is_from_handler(error):
+                self._restore(ReadSnapshot(0), TemporaryOwner())
+            raise
+
+    def _acquire_restore(self, saved: SuspendedHolds) -> None:
+        try:
+            core, owner = self._core, current_owner()
+            self._run(core.acquire(owner, describe(self.linger), linger=self.linger, depth=saved.reads))
+            for each in saved.subscribers:
+                each.subject._subscribe(each.depth)
+        except BaseException as error:
+            if not isinstance(error, DistsyncError) or is_from_handler(error):
+                self._restore(ReadSnapshot(0), TemporaryOwner())
+            raise
+
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self._writer,)
 

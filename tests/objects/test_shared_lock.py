@@ -616,6 +616,38 @@ def test_wait_releases_and_restores_both_sides(shared: SharedLock, theirs: Share
     wait_until_free(shared)
 
 
+def test_wait_with_a_reader_releases_and_restores_all_of_its_levels(shared: SharedLock, theirs: SharedLock) -> None:
+    """Only one level was released, so that no writer could notify the waiter."""
+    ours = Condition(shared.reader, name="c")
+
+    def wait() -> tuple[bool, ...]:
+        with ours, shared.reader, shared.reader:
+            notified = ours.wait(PATIENCE)
+            return (notified, "count=3" in repr(shared.reader), theirs.acquire(False))
+
+    waiting = Running(wait)
+    eventually(lambda: shared.client.run(_contenders(f"{ours.path}/waiters")))
+    assert theirs.acquire(timeout=PATIENCE)
+    theirs.release()
+    remote.notify(Condition(theirs.reader, name="c", client=theirs.client))
+    assert waiting.result() == (True, True, False)
+    wait_until_free(shared)
+
+
+def test_wait_with_a_reader_restores_its_callbacks(shared: SharedLock, observer: Observer) -> None:
+    lost: list[str] = []
+    shared.reader.on_lost = lambda _: lost.append("reader")
+    condition = Condition(shared.reader, name="c")
+    shared.reader.acquire()
+    shared.reader.acquire()
+    condition.wait(0)
+    shared.reader.release()
+    delete_holder_znode(shared, observer)
+    eventually(lambda: lost == ["reader"])
+    with pytest.raises(LockLostError):
+        shared.reader.release()
+
+
 def test_wait_of_a_thread_that_only_reads_raises(shared: SharedLock) -> None:
     condition = Condition(shared, name="c")
     with shared.reader:

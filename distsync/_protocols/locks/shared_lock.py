@@ -140,6 +140,7 @@ class SharedCore:
         is_short_wait: bool = False,
         *,
         linger: float = 0.0,
+        depth: int = 1,
     ) -> bool:
         """Acquire the reader for ``owner``.
 
@@ -149,6 +150,7 @@ class SharedCore:
             blocking: Whether to wait if a writer holds the lock or waits for it.
             is_short_wait: Whether the deadline is too close to wait for a cached lock to be evicted.
             linger: Seconds for which the lock stays cached after its last release; 0 disables caching.
+            depth: How many times it is acquired.
 
         Returns:
             True if the lock was acquired. False at the deadline, or if ``blocking`` is False and the
@@ -161,14 +163,14 @@ class SharedCore:
             except DeadlineError as error:
                 raise_if_from_handler(error)
                 return False
-            if self._reenter(owner):
+            if self._reenter(owner, depth):
                 return True
             if self.writer.owner is owner and self.writer.grant is not None:
-                await self._read_under_writer(owner, contender_data, self.writer.grant)
+                await self._read_under_writer(owner, contender_data, self.writer.grant, depth)
                 return True
             share = self._open_share()
             if share is not None and await SessionAlive(share.grant.entry.session_id) and share is self._open_share():
-                self._join(share, owner)
+                self._join(share, owner, depth)
                 return True
             if self.cached is not None:
                 if not await self.make_way():
@@ -183,7 +185,7 @@ class SharedCore:
         try:
             if (is_short_wait or not blocking) and await self._is_blocked() and not blocking:
                 return False
-            return await self._contend(owner, contender_data, linger)
+            return await self._contend(owner, contender_data, linger, depth)
         except DeadlineError as error:
             raise_if_from_handler(error)
             return False
@@ -191,29 +193,29 @@ class SharedCore:
             self.contending -= 1
             self._notify()
 
-    def _reenter(self, owner: object) -> bool:
+    def _reenter(self, owner: object, depth: int = 1) -> bool:
         """Acquire the lock again if ``owner`` reads.
 
         A waiting writer does not prevent this: it would be a deadlock.
         """
         share = self.share_of(owner)
         if share is not None:
-            share.owners[owner] += 1
+            share.owners[owner] += depth
         return share is not None
 
-    def _join(self, share: ReadGrant, owner: object) -> None:
+    def _join(self, share: ReadGrant, owner: object, depth: int) -> None:
         """Read by an existing or cached contender. Costs no request.
 
         If interrupted, ``owner`` reads by it and the undo releases it, or it is still cached.
         """
         if share is self.cached:
-            share.owners = {owner: 1}
+            share.owners = {owner: depth}
             self.shares.append(share)
             cache, self.cached = share.grant.cache, None
             if cache is not None:
                 cache.idle, cache.uses = False, cache.uses + 1
         else:
-            share.owners[owner] = 1
+            share.owners[owner] = depth
         if not share.grant.may_be_cached:  # a writer may be waiting
             share.joined += 1
         self.unreported_losses.pop(owner, None)
@@ -247,14 +249,14 @@ class SharedCore:
         """Return whether there is a writer. This does not enqueue (see LockCore.occupied)."""
         return await is_occupied(self.path, lambda order: any(map(wait_queue.is_writer, order)))
 
-    async def _contend(self, owner: object, contender_data: bytes, linger: float) -> bool:
+    async def _contend(self, owner: object, contender_data: bytes, linger: float, depth: int) -> bool:
         """Enqueue and wait ("Obtaining a read lock", steps 1 to 6)."""
         entry = await wait_queue.acquire(self.path, self.name_suffixes.read, contender_data, wait_queue.is_writer)
         if entry is None:
             return False
         try:
             grant = await hold(entry, owner)
-            share = ReadGrant(grant, {owner: 1}, contender_data)
+            share = ReadGrant(grant, {owner: depth}, contender_data)
             if linger:
                 grant.cache = CacheState(linger)
                 await Background(watch_for_contenders(grant, grant.cache, lambda: self.evict(share), reads=True))
@@ -301,14 +303,14 @@ class SharedCore:
 
     # ---- release
 
-    async def release(self, owner: object, linger: bool = True) -> None:
-        """Release the lock once. The last release caches it, or deletes its znode.
+    async def release(self, owner: object, linger: bool = True, *, all_levels: bool = False) -> None:
+        """Release the lock once, or on ``all_levels``. The last release caches it, or deletes its znode.
 
         Raises LockLostError if the lock was lost while it was held, NotHeldError if ``owner`` does
         not read.
         """
         share = self._claim(owner)
-        if share.owners[owner] > 1:
+        if share.owners[owner] > 1 and not all_levels:
             share.reduce(owner, share.owners[owner] - 1)
             return
         try:
