@@ -9,6 +9,7 @@ from __future__ import annotations
 from importlib import import_module as _import_module
 from typing import Any
 
+from distsync._import_gate import importing as _importing
 from distsync._version import VERSION as _VERSION
 
 __version__ = _VERSION
@@ -50,10 +51,7 @@ def __getattr__(name: str) -> Any:
     """Import a public name, or a public module, at its first use."""
     if name not in _MODULES and name not in _HOME_OF:
         raise AttributeError(f"module 'distsync' has no attribute {name!r}")
-    # Not above: a thread that imports a submodule may import lifecycle while it waits for this package.
-    from distsync._client.lifecycle import importing
-
-    with importing():
+    with _importing():
         if name in _MODULES:
             return _import_module(f"distsync.{name}")
         value = getattr(_import_module(f"distsync.{_HOME_OF[name]}"), name)

@@ -10,6 +10,7 @@ import asyncio as _stdlib
 from importlib import import_module as _import_module
 from typing import TYPE_CHECKING, Any
 
+from distsync._import_gate import importing as _importing
 from distsync._objects.aio.barriers import Barrier as Barrier
 from distsync._objects.aio.barriers import BrokenBarrierError as BrokenBarrierError
 from distsync._objects.aio.conditions import Condition as Condition
@@ -120,9 +121,7 @@ __all__ = [*dict.fromkeys([*_stdlib.__all__, *_REPLACED])]  # noqa: PLE0604
 def __getattr__(name: str) -> Any:
     """Return an added name, or the standard library's object for a name that is not replaced here."""
     if name in _ADDED:
-        from distsync._client.lifecycle import importing
-
-        with importing():
+        with _importing():
             return getattr(_import_module(f"distsync._objects.aio.{_ADDED[name]}"), name)
     try:
         return getattr(_stdlib, name)

@@ -8,7 +8,7 @@ from concurrent import futures as _stdlib
 from itertools import islice, repeat
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from distsync._client.lifecycle import importing
+from distsync._import_gate import importing
 from distsync.errors import TaskLostError as PoolTaskLostError
 from distsync.errors import WorkerStartError as PoolWorkerStartError
 

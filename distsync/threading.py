@@ -13,6 +13,7 @@ from importlib import import_module as _import_module
 from types import ModuleType as _ModuleType
 from typing import TYPE_CHECKING, Any
 
+from distsync._import_gate import importing as _importing
 from distsync._objects.barriers import Barrier as Barrier
 from distsync._objects.conditions import Condition as Condition
 from distsync._objects.events import Event as Event
@@ -55,9 +56,7 @@ __all__ = [*dict.fromkeys([*_stdlib.__all__, *_REPLACED])]  # noqa: PLE0604
 def __getattr__(name: str) -> Any:
     """Return an added name, or any other name of the standard library's ``threading``."""
     if name in _ADDED:
-        from distsync._client.lifecycle import importing
-
-        with importing():
+        with _importing():
             return getattr(_import_module(f"distsync._objects.{_ADDED[name]}"), name)
     try:
         return getattr(_stdlib, name)

@@ -22,6 +22,7 @@ from distsync._client.naming import paths
 from distsync._client.runtime import ClientRuntime, wait_until_connected
 from distsync._client.settings import read_settings
 from distsync._client.wait_log import Loggable
+from distsync._import_gate import importing
 from distsync._protocols.steps import Connected, Signal, Sync
 from distsync.errors import ClientClosedError, DisconnectedError, DistsyncError, SessionLostError
 
@@ -149,7 +150,7 @@ class Client:
             If cancelled, asyncio.CancelledError is thrown into the protocol, which then has a
             second to clean up.
         """
-        with lifecycle.importing():
+        with importing():
             from asyncio import sleep
 
             from distsync._client.driver import asyncio_driver  # imports asyncio, so only if it is used

@@ -16,7 +16,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from distsync._client.clocks import wait_clock
-from distsync._client.lifecycle import importing
+from distsync._import_gate import importing
 from distsync._signal_handlers import interruptible_at_entry
 from distsync.errors import DeadlineError
 

@@ -14,6 +14,7 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from distsync._client import lifecycle
+from distsync._import_gate import importing
 
 if TYPE_CHECKING:
     from distsync._client.client import Client
@@ -210,7 +211,7 @@ def client_of(origin: tuple[str | None, ...]) -> Client:
 
 
 def _check_embedded_server(theirs: str) -> None:
-    with lifecycle.importing():
+    with importing():
         from distsync._client.embedded_locator import embedded_server_identity
         from distsync.errors import ConfigurationError
 
@@ -237,7 +238,7 @@ def _place_of(client: Client) -> tuple[frozenset[str], str]:
 
 
 def _make(**options: Any) -> Client:
-    with lifecycle.importing():
+    with importing():
         from distsync._client.client import Client
 
     return Client(**options)

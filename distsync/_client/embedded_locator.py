@@ -12,8 +12,8 @@ from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from distsync._client.lifecycle import importing
 from distsync._client.own_threads import OwnThread, join
+from distsync._import_gate import importing
 
 if TYPE_CHECKING:
     from distsync._server.autostart.find_or_start import ServerAddress

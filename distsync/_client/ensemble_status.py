@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from kazoo.hosts import collect_hosts
 
 from distsync._client.clocks import wait_clock
-from distsync._client.lifecycle import importing
 from distsync._client.settings import Settings
 from distsync._client.tls import context_of
+from distsync._import_gate import importing
 from distsync._pickle import public_in
 
 WORD = b"srvr"

@@ -12,23 +12,20 @@ In such a child the parent's threads still look alive.
 A forked child of the standard library's multiprocessing ends with ``os._exit``, which skips atexit.
 Its clients are closed by a multiprocessing finalizer instead, because its locks would otherwise
 stay held until its session times out.
-
-A child inherits a module that another thread was importing as it was then, and its import lock
-locked. Imports inside of functions are therefore made within `importing()`, and forks wait for them.
 """
 
 from __future__ import annotations
 
 import atexit
-import logging  # noqa: F401  its lock must be registered for forks first, and so be acquired last
 import os
 import sys
 import threading
 import weakref
-from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from distsync._import_gate import importing
 
 if TYPE_CHECKING:
     from mmap import mmap
@@ -71,50 +68,6 @@ SPAWNED = "--multiprocessing-fork"
 LAST_PRIORITY = -(1 << 30)
 
 
-#: Maximum wait in seconds of a fork for imports in other threads, and of an import for the fork.
-IMPORT_S = 5.0
-
-
-class ImportGate:
-    """Lets any number of threads import modules, or one thread fork.
-
-    Threads that import do not wait for each other: they may already hold Python's own locks of modules.
-    """
-
-    def __init__(self) -> None:
-        self._changed = threading.Condition()
-        self._importing: Counter[int] = Counter()
-        self._forking: int | None = None
-
-    def __enter__(self) -> None:
-        me = threading.get_ident()
-        with self._changed:
-            # limited: an interrupt can keep a fork from calling open()
-            self._changed.wait_for(lambda: self._forking in (None, me), IMPORT_S)
-            self._importing[me] += 1
-
-    def __exit__(self, *_: object) -> None:
-        me = threading.get_ident()
-        with self._changed:
-            self._importing[me] -= 1
-            if self._importing[me] <= 0:
-                self._importing.pop(me, None)  # a signal handler that imports may have removed it
-            self._changed.notify_all()
-
-    def close(self, seconds: float) -> None:
-        """Wait up to ``seconds`` for the imports of other threads, and hold up new ones until `open`."""
-        me = threading.get_ident()
-        with self._changed:
-            self._changed.wait_for(lambda: self._forking is None and not self._importing.keys() - {me}, seconds)
-            self._forking = me
-
-    def open(self) -> None:
-        """Let threads import again."""
-        with self._changed:
-            self._forking = None
-            self._changed.notify_all()
-
-
 #: How long a call in a daemon thread does not return at the end of the process, in seconds. Limited, because an
 #: atexit handler of the program may wait for the thread.
 DAEMON_S = 5.0
@@ -155,12 +108,11 @@ class CurrentProcess:
         ended_by: Identifier of the thread that closes all clients at the end of the process; None before.
     """
 
-    __slots__ = ("ended_by", "import_gate", "mark", "pid")
+    __slots__ = ("ended_by", "mark", "pid")
 
     def __init__(self) -> None:
         self.pid = os.getpid()
         self.mark: mmap | ProcessIdMark = ProcessIdMark()
-        self.import_gate = ImportGate()
         self.ended_by: int | None = None
 
 
@@ -178,12 +130,6 @@ def notice_fork() -> None:
                 return
             reset()
         process.pid = pid
-
-
-def importing() -> ImportGate:
-    """Return a context manager for an import inside of a function, for whose end forks wait."""
-    notice_fork()
-    return process.import_gate
 
 
 def on_fork_in_child(reset: Callable[[], object]) -> None:
@@ -222,7 +168,6 @@ def register_before_fork(one: ForkShared) -> None:
 
 def _before_fork() -> None:
     global _ours
-    importing().close(IMPORT_S)
     _forks.append(None)
     ours, _ours = _ours, weakref.WeakSet()
     for one in _copy_of(ours):
@@ -236,12 +181,8 @@ def _copy_of(things: weakref.WeakSet[Thing]) -> list[Thing]:
             return list(things)
 
 
-def _after_fork_in_parent() -> None:
-    process.import_gate.open()
-
-
 def _discard_state_of_parent() -> None:
-    process.import_gate, process.mark, process.ended_by = ImportGate(), ProcessIdMark(), None
+    process.mark, process.ended_by = ProcessIdMark(), None
     _generations.append(None)
     _forks.append(None)
     for one in _copy_of(_living):
@@ -311,5 +252,5 @@ def close_clients() -> None:
 
 
 on_fork_in_child(_discard_state_of_parent)
-os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=notice_fork)
+os.register_at_fork(before=_before_fork, after_in_child=notice_fork)
 atexit.register(close_all)

@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from distsync._client import lifecycle
+from distsync._import_gate import importing
 
 #: Time limit in seconds for ending a session. If a server answers, it takes 2 round trips.
 SECONDS = 2.0
@@ -87,7 +88,7 @@ def parse(text: bytes) -> Iterator[SessionHandover | None]:
 
 def close_session(handover: SessionHandover) -> None:
     """End the session, if a server answers and it has not ended."""
-    with lifecycle.importing():
+    with importing():
         from distsync._client.transport.kazoo_client import RawKazooClient
 
     address = _server_address(handover)
@@ -111,7 +112,7 @@ def close_session(handover: SessionHandover) -> None:
 def _server_address(handover: SessionHandover) -> tuple[str, list[tuple[str, str]]] | None:
     if handover.hosts is not None:
         return handover.hosts, []
-    with lifecycle.importing():
+    with importing():
         from distsync._server.autostart.find_or_start import find
 
     address = find()

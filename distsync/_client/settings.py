@@ -57,10 +57,10 @@ from dataclasses import dataclass, field, fields
 from importlib.util import find_spec
 from typing import Any
 
-from distsync._client.lifecycle import importing
 from distsync._client.naming.inference import UNNAMED
 from distsync._client.naming.paths import check_namespace, check_path
 from distsync._client.payload_codec import LIMIT_BYTES, Codec, ItemCodec, check_codec
+from distsync._import_gate import importing
 from distsync._signal_handlers import raise_if_from_handler
 from distsync.errors import ConfigurationError, ConfigurationWarning
 

@@ -32,6 +32,7 @@ from distsync._client.naming.paths import (
     process_objects_path,
     users_path,
 )
+from distsync._import_gate import importing
 from distsync._objects.validation import validate_timeout
 from distsync._pickle import stable_pickle_name
 from distsync._protocols.receipts import Receipts
@@ -86,7 +87,7 @@ def current_owner() -> object:
 
 
 def _check_client(client: object) -> None:
-    with lifecycle.importing():
+    with importing():
         from distsync._client.client import Client  # deferred: it imports kazoo
 
     if not isinstance(client, Client):
@@ -99,13 +100,13 @@ def _import_lifetimes() -> None:
     A signal handler that interrupted an import at the first use, and used the object too, would find a module that is
     only partially initialized.
     """
-    with lifecycle.importing():  # deferred: most programs need neither
+    with importing():  # deferred: most programs need neither
         import distsync._objects.module_membership
         import distsync._objects.unnamed  # noqa: F401
 
 
 def _checked_acl(acl: Sequence[Any]) -> tuple[Any, ...]:
-    with lifecycle.importing():
+    with importing():
         from distsync._client.settings import check_acl  # deferred: most objects have no ACL of their own
 
     return check_acl(acl)
@@ -189,7 +190,7 @@ class SharedObject:
         if self._is_unnamed:
             lifecycle.register_before_fork(self)
             if not self._is_private_if_unnamed:
-                with lifecycle.importing():
+                with importing():
                     from distsync._client.process_identity import identity_of  # deferred: others have a name
 
                 self._home = identity_of(self._creator_pid)
@@ -249,7 +250,7 @@ class SharedObject:
         """
         reference = self._reference
         while reference is None or not reference.is_of(client):
-            with lifecycle.importing():
+            with importing():
                 from distsync._objects.unnamed import Reference  # loaded by _import_lifetimes
             is_creator = self._is_unnamed and self._creator_pid == os.getpid()
             token = self._token if reference is None else None
@@ -288,7 +289,7 @@ class SharedObject:
         if self._creation is not None:
             self._creation.travelled = True
         if self._home is not None and self._reference is None and self._creator_pid == os.getpid():
-            with lifecycle.importing():
+            with importing():
                 from distsync._objects.unnamed import share_unused  # deferred: it is for objects without a name
 
             with suppress(DistsyncError):
@@ -325,7 +326,7 @@ class SharedObject:
     def _joining(self, blocks: bool) -> Callable[[Coroutine[Any, Any, Any]], Coroutine[Any, Any, Any]]:
         """Return a function that does what `_as_member` does, and does not refer to this object."""
         client = self.client
-        with lifecycle.importing():  # loaded by _import_lifetimes
+        with importing():  # loaded by _import_lifetimes
             from distsync._objects.module_membership import as_member
             from distsync._objects.unnamed import as_user
         if self._module is not None:
@@ -550,7 +551,7 @@ class ParametrizedObject(SharedObject):
             return protocol()
         if self._find_temporary() or not hasattr(core, "new_record"):
             return protocol()
-        with lifecycle.importing():
+        with importing():
             from distsync._objects.parameters import as_user  # deferred: it is for named objects
 
         return as_user(self.client, core, self.path, self._acl, self._on_mismatch, protocol)

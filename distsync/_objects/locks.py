@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeVar
 
 from distsync._client.contender_info import Contender, describe
-from distsync._client.lifecycle import importing
+from distsync._import_gate import importing
 from distsync._objects.base import current_owner, exit_context, parse_contenders, type_name
 from distsync._objects.lock_fast_path import CachedLockFastPath
 from distsync._objects.revocation import Revocable

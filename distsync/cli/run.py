@@ -11,7 +11,7 @@ import sys
 
 import click
 
-from distsync._client.lifecycle import importing
+from distsync._import_gate import importing
 from distsync.cli.script_runner import Program, ProgramNotFound, ReplaceCommand
 from distsync.errors import PatchError
 from distsync.patch import patch

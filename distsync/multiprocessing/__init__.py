@@ -10,7 +10,7 @@ import multiprocessing as _stdlib
 from importlib import import_module as _import_module
 from typing import TYPE_CHECKING, Any
 
-from distsync._client.lifecycle import importing as _importing
+from distsync._import_gate import importing as _importing
 from distsync.multiprocessing import _stdlib_names as _stdlib_names  # installs its finder
 
 if TYPE_CHECKING:  # for type checkers; see __getattr__

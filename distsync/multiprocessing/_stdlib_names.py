@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from types import ModuleType
 from typing import Any
 
-from distsync._client.lifecycle import importing
+from distsync._import_gate import importing
 
 FACE = "distsync.multiprocessing"
 

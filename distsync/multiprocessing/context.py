@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 # Not `from distsync.multiprocessing import process`, which waits for the package. Another thread may
 # be importing the package, and waiting for this module.
 import distsync.multiprocessing.process as process
-from distsync._client.lifecycle import importing
+from distsync._import_gate import importing
 from distsync._pickle import stable_pickle_name
 
 if TYPE_CHECKING:

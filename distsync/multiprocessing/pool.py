@@ -13,7 +13,7 @@ from multiprocessing import pool as _stdlib
 from multiprocessing import util
 from typing import TYPE_CHECKING, Any
 
-from distsync._client.lifecycle import importing
+from distsync._import_gate import importing
 from distsync._objects.base import SharedObject
 from distsync._objects.validation import validate_int
 from distsync.errors import StillUsedError

@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any
 
 from distsync._client import default_client, lifecycle, session_handover
 from distsync._client.naming import inference
+from distsync._import_gate import importing
 from distsync.multiprocessing._child_watcher import Child, watcher
 
 if TYPE_CHECKING:
@@ -191,7 +192,7 @@ class _TrackedProcess:
 
 def _launched(start: Callable[[Any], Any], process: Any) -> Any:
     if inference.bound_modules:
-        with lifecycle.importing():
+        with importing():
             from distsync._objects import module_membership  # deferred: it is for objects without a given name
 
         module_membership.join_all()

@@ -14,7 +14,7 @@ from multiprocessing import process
 from typing import TYPE_CHECKING, Any
 
 from distsync._client.contender_info import describe, thread_name
-from distsync._client.lifecycle import importing
+from distsync._import_gate import importing
 from distsync._objects import barriers, conditions, events, semaphores
 from distsync._objects import locks as _locks
 from distsync._objects.base import SharedObject, current_owner

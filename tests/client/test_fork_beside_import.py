@@ -13,7 +13,8 @@ from helpers.servers import ServerProcess
 from helpers.subprocesses import LIMIT, ROOT
 from helpers.timing import PATIENCE, UNIT, eventually
 
-from distsync._client import lifecycle
+from distsync import _import_gate
+from distsync._import_gate import importing
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 
@@ -80,11 +81,11 @@ def test_child_forked_beside_another_threads_first_use_works(server: ServerProce
 OUTSIDE = """
 import sys, threading
 import distsync.threading, distsync.queue, distsync.recipes
-from distsync._client import lifecycle
+from distsync._import_gate import importing
 
 class Finder:
     def find_spec(name, path=None, target=None):
-        if threading.get_ident() not in lifecycle.process.import_gate._importing:
+        if threading.get_ident() not in importing()._importing:
             outside.append(name)
 
 outside = []
@@ -110,7 +111,7 @@ def test_fork_waits_for_an_import_in_another_thread_and_later_imports_wait_for_t
     steps: list[str] = []
 
     def work() -> None:
-        with lifecycle.importing():
+        with importing():
             began.set()
             finish.wait()
             steps.append("imported")
@@ -124,20 +125,20 @@ def test_fork_waits_for_an_import_in_another_thread_and_later_imports_wait_for_t
     def child() -> None:
         steps.append("forked")
         assert steps == ["imported", "forked"]
-        with lifecycle.importing():
+        with importing():
             pass
 
-    with lifecycle.importing():  # a fork inside an import
+    with importing():  # a fork inside an import
         assert in_child(child) == 0
-    with lifecycle.importing():
+    with importing():
         pass
     for thread in (importer, timer):
         thread.join()
 
 
 def test_import_does_not_wait_forever_for_an_interrupted_fork(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lifecycle, "IMPORT_S", UNIT)
-    gate = lifecycle.ImportGate()
+    monkeypatch.setattr(_import_gate, "IMPORT_S", UNIT)
+    gate = _import_gate.ImportGate()
     gate.close(UNIT)  # and nothing opens it
     imported = threading.Event()
 
@@ -150,11 +151,11 @@ def test_import_does_not_wait_forever_for_an_interrupted_fork(monkeypatch: pytes
 
 
 def test_fork_does_not_wait_forever_for_an_import(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lifecycle, "IMPORT_S", UNIT)
+    monkeypatch.setattr(_import_gate, "IMPORT_S", UNIT)
     began, finish = threading.Event(), threading.Event()
 
     def work() -> None:
-        with lifecycle.importing():
+        with importing():
             began.set()
             finish.wait()
 
@@ -162,8 +163,8 @@ def test_fork_does_not_wait_forever_for_an_import(monkeypatch: pytest.MonkeyPatc
     importer.start()
     began.wait()
     try:
-        assert in_child(lambda: lifecycle.importing().__enter__()) == 0
+        assert in_child(lambda: importing().__enter__()) == 0
     finally:
         finish.set()
         importer.join()
-    eventually(lambda: not lifecycle.process.import_gate._importing)
+    eventually(lambda: not importing()._importing)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import struct
+import threading
 import time
 from collections.abc import Callable
 
@@ -225,21 +226,28 @@ def test_parties_of_a_barrier_meet_on_any_server(big: Ensemble, connected: MakeC
 def test_next_candidate_leads_after_the_leader_and_its_server_were_killed(big: Ensemble, connected: MakeClient) -> None:
     elections = [Election(number, name="e", client=connected(s.hosts)) for number, s in enumerate(everywhere(big))]
     assert elections[2].acquire()
-    standing = [Running(each.acquire) for each in elections[:2]]
+    may_end = [threading.Event() for _ in elections[:2]]
+
+    def lead(number: int) -> None:
+        with elections[number]:
+            may_end[number].wait(MINUTE)
+
+    standing = [Running(lead, number) for number in range(2)]
     eventually(lambda: len(elections[2].candidates()) == 3)
     token = elections[2].fencing_token
     big.observers[0].kill()
     eventually(lambda: not elections[2].is_leader, "it leads on without a server", MINUTE)
     eventually(lambda: any(each.is_leader for each in elections[:2]), "nobody leads", MINUTE)
-    (now,) = (each for each in elections[:2] if each.is_leader)
-    assert now.fencing_token > token
-    assert now.find_leader(sync=True).data == elections.index(now)
+    (now,) = (number for number in range(2) if elections[number].is_leader)
+    assert elections[now].fencing_token > token
+    assert elections[now].find_leader(sync=True).data == now
     big.heal()
     with pytest.raises(RuntimeError):
         elections[2].release()
-    now.release()
+    may_end[now].set()
+    eventually(lambda: elections[1 - now].is_leader, "the last one does not lead", MINUTE)
+    may_end[1 - now].set()
     results(standing, MINUTE)
-    next(each for each in elections[:2] if each is not now).release()
 
 
 def test_items_pass_from_observer_to_follower_in_order_while_the_leader_is_killed(

@@ -23,14 +23,15 @@ TOOLS = ("cli", "testing", "patch", "__main__")
 ALLOWED: dict[str, tuple[str, ...]] = {
     "errors": (),
     "_version": (),
+    "_import_gate": (),
     "_pickle": (),
     "_signal_handlers": (),
-    FACE: (FACE, "_protocols", "_client", "_pickle", "_signal_handlers", "_version", "errors"),
-    "__init__": (FACE, "_client", "_version", "errors", "_server.autostart.address_file"),
+    FACE: (FACE, "_protocols", "_client", "_import_gate", "_pickle", "_signal_handlers", "_version", "errors"),
+    "__init__": (FACE, "_client", "_import_gate", "_version", "errors", "_server.autostart.address_file"),
     "_protocols": ("_protocols", "_wire.records", "_signal_handlers", "errors"),
     "_client": (
         *("_client", "_protocols.steps", "_wire", "_server.autostart.find_or_start"),
-        *("_pickle", "_signal_handlers", "_version", "errors"),
+        *("_import_gate", "_pickle", "_signal_handlers", "_version", "errors"),
     ),
     "_server": ("_server", "_wire", "_pickle", "errors"),
     "_wire": ("_wire", "errors"),

@@ -50,7 +50,7 @@ from itertools import count
 from types import FrameType
 from typing import Any, NamedTuple, TypeGuard
 
-from distsync._client.lifecycle import importing
+from distsync._import_gate import importing
 from distsync.errors import ConfigurationError, PrivateObjectError
 
 # multiprocessing calls the main module by the second name in a child process.

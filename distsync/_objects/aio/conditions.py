@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from distsync._client.contender_info import describe
-from distsync._client.lifecycle import importing
+from distsync._import_gate import importing
 from distsync._objects import conditions, locks
 from distsync._objects.aio.base import AsyncObject, async_object
 from distsync._objects.aio.locks import Lock
