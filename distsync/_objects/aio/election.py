@@ -135,8 +135,8 @@ class Election(Condition, Lock):
         """The present leader; None if there is none. It may change at any time.
 
         Raises:
-            DeadlineError: No server answered within the client's default timeout. Subclass of
-                TimeoutError.
+            DeadlineError: No server answered within the client's default timeout, or within the session
+                timeout. Subclass of TimeoutError.
 
         Note:
             Costs no request if nothing has changed since the last read. After a change it costs 1
