@@ -21,7 +21,7 @@ from distsync import LockLostError, NotHeldError, PayloadPickleError, PayloadToo
 from distsync._client.client import Client
 from distsync._client.lease import holds
 from distsync._protocols.state import election as protocol
-from distsync.recipes import Election
+from distsync.recipes import Election, Group
 
 MakeClient = Callable[..., Client]
 
@@ -378,6 +378,8 @@ def test_refused_timeout_leaves_no_coroutine_that_was_never_awaited(client: Clie
             election.wait_for_leader(math.inf)
         with pytest.raises(TypeError):
             election.wait_for_leader("1")  # type: ignore[arg-type]
+        with pytest.raises(OverflowError):
+            Group(name="g").wait(math.inf)
     with pytest.raises(TypeError, match="on_deposed must be callable"):
         Election(name="e", on_deposed=3)  # type: ignore[arg-type]
 
