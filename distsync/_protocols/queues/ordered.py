@@ -37,6 +37,9 @@ _EXACT = 2**53
 #: be compared with each other.
 SAMPLE = 100
 
+#: Maximum number of items of missing classes that a process remembers.
+MAX_UNREADABLE = 1000
+
 
 def number_key(number: float) -> str:
     """Return 16 hex digits that sort like the numbers: the bits of an IEEE double with the sign
@@ -131,16 +134,14 @@ class PriorityCore(OrderedCore):
         #: Decoded items, as of the last choice. Replaced as a whole, because several threads may
         #: choose at once.
         self.items: dict[str, Any] = {}
-        #: Items that this process ignores, because it cannot import their classes.
-        self.unreadable: set[str] = set()
+        #: Items that this process ignores, because it cannot import their classes. An item that is being
+        #: returned to the queue is not listed, so those that are not listed are not forgotten.
+        self.unreadable: dict[str, None] = {}
         #: Errors of the comparison of items that are being taken because of them.
         self.errors: dict[str, BaseException] = {}
 
     async def _list_items(self, maxsize: int) -> list[str]:
-        paths = await super()._list_items(maxsize)
-        if maxsize <= 0:
-            self.unreadable.intersection_update(paths)
-        return [path for path in paths if path not in self.unreadable]
+        return [path for path in await super()._list_items(maxsize) if path not in self.unreadable]
 
     def find_item(self, segment: str, names: Sequence[str], maxsize: int) -> str | None:
         if not self.unreadable:
@@ -203,7 +204,9 @@ class PriorityCore(OrderedCore):
 
     async def return_unreadable(self, item: TakenItem) -> None:
         """Return an item whose class cannot be imported here to its place, for other processes."""
-        self.unreadable.add(item.path)
+        self.unreadable[item.path] = None
+        if len(self.unreadable) > MAX_UNREADABLE:
+            del self.unreadable[next(iter(self.unreadable))]
         self.taken_not_done = max(0, self.taken_not_done - 1)
         await self._restore(item.path, bytes(item), True)
 
