@@ -80,7 +80,7 @@ def test_child_forked_beside_another_threads_first_use_works(server: ServerProce
 
 OUTSIDE = """
 import sys, threading
-import distsync.threading, distsync.queue, distsync.recipes
+import {modules}
 from distsync._import_gate import importing
 
 class Finder:
@@ -90,7 +90,7 @@ class Finder:
 
 outside = []
 sys.meta_path.insert(0, Finder)
-lock, queue = distsync.threading.Lock(name="lock"), distsync.queue.Queue(name="queue")
+lock, queue = distsync.Lock(name="lock"), distsync.Queue(name="queue")
 with lock:
     queue.put(lock.held)
 print(queue.get(), repr(lock), distsync.default_client().ensemble()[0].role.value)
@@ -99,9 +99,10 @@ print(outside)
 """
 
 
-def test_calls_import_nothing_for_which_a_fork_does_not_wait(server: ServerProcess) -> None:
+@pytest.mark.parametrize("modules", ["distsync", "distsync.threading, distsync.queue, distsync.recipes"])
+def test_calls_import_nothing_for_which_a_fork_does_not_wait(server: ServerProcess, modules: str) -> None:
     environment = {**os.environ, "DISTSYNC_HOSTS": server.hosts, "DISTSYNC_NAMESPACE": f"/imports-{os.getpid()}"}
-    command = [sys.executable, "-c", OUTSIDE]
+    command = [sys.executable, "-c", OUTSIDE.format(modules=modules)]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=LIMIT)
     assert done.stdout.splitlines()[-1:] == ["[]"], done.stdout + done.stderr
 
