@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -62,6 +63,7 @@ from distsync.errors import (
     MismatchError,
     NodeExistsError,
     NoNodeError,
+    SessionLostError,
 )
 
 ResultT = TypeVar("ResultT")
@@ -231,6 +233,9 @@ class ParameterUser:
             if isinstance(registered, NoNodeError):
                 await ensure(self.folder, container=True)
                 return None
+            if isinstance(registered, SessionLostError) and not isinstance(found, INTERRUPTED):
+                await self._create_alone(path, data)
+                return None
             if isinstance(registered, INTERRUPTED) or isinstance(found, INTERRUPTED):
                 return None
             raise_first((registered,))
@@ -238,6 +243,15 @@ class ParameterUser:
                 return found
             raise_first((found,))
         return None
+
+    async def _create_alone(self, path: str, data: bytes) -> None:
+        """Register without a transaction, in which ZooKeeper reports a local session as one that has ended.
+
+        Raises:
+            RequestError: The session is a local one, which cannot have ephemeral znodes.
+        """
+        with suppress(NodeExistsError, NoNodeError, *INTERRUPTED):
+            await Create(path, data, ephemeral=True, own_cleanup=True)
 
     async def _users(self) -> tuple[int, list[User]]:
         """Return the version of the folder, and the users that were registered in it."""
