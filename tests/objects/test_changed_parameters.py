@@ -161,7 +161,13 @@ def sessions(server: ServerProcess) -> int:
     return int(server.figures()["zk_global_sessions"])
 
 
-@pytest.mark.parametrize("kind", NAMES)
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param(name, marks=() if name in ("Semaphore", "Barrier") else pytest.mark.slow("a session ends"))
+        for name in NAMES
+    ],
+)
 def test_number_of_a_killed_program_is_replaced_before_its_session_ends(
     start: Start, server: ServerProcess, kind: str
 ) -> None:
@@ -236,6 +242,7 @@ def test_number_of_three_programs_is_changed_one_after_the_other(start: Start, p
     assert [each("use('Semaphore', 3)") for each, _ in calls] == [3, 3, 3]
 
 
+@pytest.mark.slow_on("zookeeper")
 @pytest.mark.parametrize(("kind", "call"), [("Barrier", "wait"), ("DoubleBarrier", "enter")])
 def test_waiter_of_a_killed_program_does_not_count_in_a_barrier_with_another_number(
     start: Start, server: ServerProcess, observer: Observer, namespace: str, kind: str, call: str

@@ -546,6 +546,7 @@ def put_in_a_loop(queue: Queue[int]) -> None:
     asyncio.run(main())
 
 
+@pytest.mark.slow_on("zookeeper")
 @pytest.mark.parametrize("put", [lambda queue: queue.put(1), put_in_a_loop], ids=["threading", "asyncio"])
 @pytest.mark.parametrize("make", [lambda client: Queue(client=client), bound_queue], ids=["unnamed", "bound"])
 def test_signal_handler_that_interrupts_a_first_use_can_use_the_same_objects(
