@@ -67,6 +67,10 @@ MAX_SLEEP_S = 86_400.0
 #: Code flags of functions whose frames can be suspended.
 SUSPENDABLE = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
+_PACKAGE = __file__[: -len("_client/driver/blocking_driver.py")]
+#: Folders of coroutines that are protocols or parts of them. The objects for asyncio are callers.
+PROTOCOL_FOLDERS = tuple(f"{_PACKAGE}{each}" for each in ("_protocols/", "_client/", "_objects/base.py"))
+
 
 class ProtocolRun:
     """A running protocol. Only one thread at a time may call `resume`."""
@@ -387,14 +391,14 @@ def _clear_frames(trace: TracebackType | None) -> None:
     """Clear the frames of the protocol, and those of its callers that have ended.
 
     A generator or coroutine among the callers may have caught the error and be suspended again.
-    Clearing its frame would close it. The frame of a signal handler is kept, because it tells
-    whose error this is.
+    Clearing its frame would close it. One that has thrown the error into the call comes behind the
+    frames of the protocol. The frame of a signal handler is kept, because it tells whose error this is.
     """
     inside, handler = False, handler_frame(trace)
     while trace is not None and trace.tb_frame is not handler:
         code = trace.tb_frame.f_code
         inside = inside or code is ProtocolRun._step.__code__
-        if inside or not code.co_flags & SUSPENDABLE:
+        if not code.co_flags & SUSPENDABLE or (inside and code.co_filename.startswith(PROTOCOL_FOLDERS)):
             with contextlib.suppress(RuntimeError):
                 trace.tb_frame.clear()
         trace = trace.tb_next
