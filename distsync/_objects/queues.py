@@ -115,6 +115,7 @@ class Queue(_QueueBase[Item]):
 
         Items leave the queue in the order in which they were put. Getters are served in FIFO
         order; a getter that arrives while an item is available may overtake them.
+        If the first one does not take an item within a tenth of the session timeout, another gets it.
 
         Znodes below ``<namespace>/queue/<name>``: ``items/<segment>/i_<guid>-<number>``, one for
         each item; ``puts``, ``gets`` and ``dones``, counters; ``state``, open or shut down;
@@ -439,7 +440,7 @@ class Queue(_QueueBase[Item]):
                 or may not be shut down. Subclass of TimeoutError.
 
         Note:
-            Costs 1 request. With ``immediate``, it costs 5, and 2 more for each item.
+            Costs 1 request. With ``immediate``, it costs 3, and 2 more for each item.
 
             Source: ``queue.Queue.shutdown`` of Python 3.13, available here on every Python.
         """

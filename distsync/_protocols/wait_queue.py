@@ -21,6 +21,7 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 from distsync._protocols.retries import (
+    BATCH,
     INTERRUPTED,
     cancel_pending_create,
     delete_guaranteed,
@@ -40,6 +41,7 @@ from distsync._protocols.steps import (
     Exists,
     GetData,
     Guid,
+    Listing,
     Multi,
     Node,
     Pipeline,
@@ -230,6 +232,9 @@ class Enqueued(NamedTuple):
     replies: tuple[Any, ...]
 
 
+#: Waits for the deletion of the contender of this name, or for the deadline, as `wait_until_deleted` does.
+WaitForDeletion = Callable[[QueueEntry, str], Awaitable[tuple[WakeReason, bool]]]
+
 #: A clean-up for the background.
 CleanUp = Coroutine[Any, Any, None] | Callable[[], Coroutine[Any, Any, None]]
 
@@ -410,7 +415,11 @@ async def read_consistent(entry: QueueEntry, *reads: Request[Any]) -> tuple[Any,
 
 
 async def wait_for_turn(
-    entry: QueueEntry, listing: Any, rule: Rule = any_contender, proves_session: bool = False
+    entry: QueueEntry,
+    listing: Any,
+    rule: Rule = any_contender,
+    proves_session: bool = False,
+    wait: WaitForDeletion | None = None,
 ) -> QueueState:
     """Wait until no contender ahead blocks ours ("Locks", steps 2 to 5).
 
@@ -421,6 +430,7 @@ async def wait_for_turn(
         rule: Whether a contender ahead of ours blocks it.
         proves_session: Whether the caller, at our turn, sends a transaction that checks that our
             znode exists. The queue is then not read again if the only contender ahead was deleted.
+        wait: Waits for the contender ahead instead of `wait_until_deleted`.
 
     Returns:
         HELD when it is our turn, BEHIND at the deadline, GONE if our znode was deleted. With
@@ -440,7 +450,7 @@ async def wait_for_turn(
         decision = decide(listing.names, entry.name, rule)
         if decision.state is not QueueState.BEHIND:
             return decision.state
-        woke, is_deleted = await wait_until_deleted(entry, decision.behind)
+        woke, is_deleted = await (wait or wait_until_deleted)(entry, decision.behind)
         if woke is WakeReason.DEADLINE:
             return QueueState.BEHIND
         if proves_session and is_deleted and decision.is_next:
@@ -464,6 +474,14 @@ async def wait_until_deleted(entry: QueueEntry, behind: str) -> tuple[WakeReason
         return WakeReason.SIGNAL, False
     await check_session(entry)
     return await Wait(watch), watch.is_deleted
+
+
+async def delete_predecessors(entry: QueueEntry) -> None:
+    """Delete all contenders ahead of ours, whichever sessions own them, if ours is in the queue."""
+    (listing,) = await read_consistent(entry, Children(entry.directory))
+    ahead = (predecessors(listing.names, entry.name) if isinstance(listing, Listing) else None) or []
+    for start in range(0, len(ahead), BATCH):
+        await Pipeline(*(Delete(f"{entry.directory}/{each.name}") for each in ahead[start : start + BATCH]))
 
 
 async def acquire(

@@ -21,6 +21,8 @@ MakeClient = Callable[..., Client]
 
 POOL = 3
 SESSION_S = 4.0
+#: That of other processes: a busy one is not to be overtaken by a backup of the first waiter of a queue.
+PEER_SESSION_S = 400 * UNIT
 SHORT_SESSION_S = 20 * UNIT
 
 
@@ -50,14 +52,14 @@ def working(pool: list[Peer], count: int, *settings: Any) -> Iterator[list[Peer]
 @pytest.fixture
 def peers(pool: list[Peer], server: ServerProcess, namespace: str) -> Iterator[list[Peer]]:
     """Yield three other processes."""
-    with working(pool, POOL, server.hosts, namespace, SESSION_S) as them:
+    with working(pool, POOL, server.hosts, namespace, PEER_SESSION_S) as them:
         yield them
 
 
 @pytest.fixture
 def peer(pool: list[Peer], server: ServerProcess, namespace: str) -> Iterator[Peer]:
     """Yield another process."""
-    with working(pool, 1, server.hosts, namespace, SESSION_S) as (one,):
+    with working(pool, 1, server.hosts, namespace, PEER_SESSION_S) as (one,):
         yield one
 
 

@@ -11,11 +11,13 @@ from functools import partial
 from typing import Any
 
 import pytest
+from helpers.leak_census import Observer
+from helpers.remote_functions import general as remote
 from helpers.request_counts import counted, settle, spent
 from helpers.timing import UNIT, eventually
 from helpers.worker_processes import Running, is_quiet, waiting_calls
 
-from distsync import CountDownLatch, Partitioner, Transaction
+from distsync import CountDownLatch, JoinableQueue, Partitioner, Queue, Transaction
 from distsync._client.client import Client
 from distsync.threading import Barrier, Condition
 
@@ -142,3 +144,38 @@ def test_leave_of_a_member_costs_the_others_a_read_each_and_one_of_them_the_free
     assert cost.events <= 2 * len(members) + 1
     for member in members[:-1]:
         member.leave()
+
+
+@pytest.mark.parametrize(("kind", "now", "before"), [(Queue, 17, 20), (JoinableQueue, 33, 37)])
+def test_backups_among_waiting_consumers_cost_less_than_their_gets_save(
+    kind: Callable[..., Any], now: int, before: int, make_client: MakeClient, observer: Observer
+) -> None:
+    """One of three consumers gets the item and waits again, the next one becomes the first, and the last one
+    looks once.
+
+    Without backups, they needed ``before`` requests for each item.
+    """
+    clients = [make_client(session_timeout=100 * UNIT) for _ in range(3)]
+    queues = [kind(name="q", client=each) for each in clients]
+    running = [Running(remote.get_until, each, "end", kind is JoinableQueue) for each in queues]
+    eventually(lambda: len(observer.tree(f"{queues[0].path}/getters")) == 3)
+    putter, costs = kind(name="q", client=make_client()), []
+
+    def total() -> int:
+        return sum(map(requests_without_syncs, clients))
+
+    for item in range(5):
+        eventually(lambda: all(map(waiting_calls, clients)))
+        settle(clients)
+        start = total()
+        putter.put(item)
+        eventually(lambda: total() - start >= now)  # noqa: B023
+        settle(clients)
+        costs.append(total() - start - len(clients))
+    assert all(now <= cost <= before for cost in costs[2:]), costs  # the first ones create receipts
+    for _ in clients:
+        putter.put("end")
+    for each in running:
+        each.result()
+    for client in clients:
+        client.close()

@@ -21,7 +21,7 @@ from helpers.remote_functions import pool as remote_pool
 from helpers.servers import ServerProcess
 from helpers.subprocesses import ROOT, Shells, printed
 from helpers.timing import PATIENCE, UNIT, eventually
-from helpers.worker_processes import Peer, expire
+from helpers.worker_processes import Peer, credentials, expire
 from kazoo.security import OPEN_ACL_UNSAFE, make_acl, make_digest_acl
 
 import distsync.multiprocessing
@@ -295,6 +295,31 @@ def test_tasks_of_a_killed_worker_are_run_by_others(mortal: Client, tmp_path: Pa
         tasks = [(str(tmp_path), number) for number in range(6)]
         assert pool.starmap(remote_pool.die_first, tasks, chunksize=1) == [number * number for number in range(6)]
     pool.join()
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
+def test_task_reaches_the_next_worker_while_an_idle_one_is_killed_or_stopped(
+    how: signal.Signals,
+    client: Client,
+    make_mortal: Callable[..., Peer],
+    observer: Observer,
+    request: pytest.FixtureRequest,
+) -> None:
+    """It waited until the session of the first one had ended, which lasts longer than this test."""
+    getters = f"{client.path('pool', 'p')}/getters"
+    mortal = make_mortal(4 * PATIENCE)
+    mortal.do(Event(name="e").is_set)  # connects
+    session = mortal.do(credentials)
+    mortal.start(remote_pool.work, "p")
+    eventually(lambda: len(observer.tree(getters)) == 1)
+    request.getfixturevalue("worker")
+    eventually(lambda: len(observer.tree(getters)) == 2)
+    mortal.signal(how)
+    with Pool(0, name="p") as pool:
+        assert pool.apply_async(remote_pool.square, (3,)).get(PATIENCE) == 9
+    pool.join()
+    mortal.kill()
+    expire(session)
 
 
 def test_task_that_kills_its_workers_is_the_only_one_to_fail(mortal: Client, observer: Observer) -> None:

@@ -161,7 +161,7 @@ def test_getter_whose_session_expires_enqueues_again(queue: Any, make_client: Ma
     before = list(observer.tree(f"{queue.path}/getters"))
     expire(other)
     eventually(lambda: list(observer.tree(f"{queue.path}/getters")) not in ([], before))
-    third = make_client()
+    third = make_client(session_timeout=400 * UNIT)  # no backup that overtakes on a busy machine
     behind = Running(type(queue)(name="q", client=third).get)
     eventually(lambda: waiting_getters(queue, observer) == 2)
     queue.put("still")

@@ -55,6 +55,7 @@ class Queue(AsyncObject, Generic[Item]):
 
         Items leave the queue in the order in which they were put. Getters are served in FIFO order;
         a getter that arrives while an item is available may overtake them.
+        If the first one does not take an item within a tenth of the session timeout, another gets it.
 
         Znodes: those of ``distsync.queue.Queue``.
 
@@ -290,7 +291,7 @@ class Queue(AsyncObject, Generic[Item]):
                 or may not be shut down. Subclass of TimeoutError.
 
         Note:
-            Costs 1 request. With ``immediate``, it costs 5, and 2 more for each item. The event
+            Costs 1 request. With ``immediate``, it costs 3, and 2 more for each item. The event
             loop waits for them; with ``immediate`` as long as it takes, even during an outage.
 
             Source: ``asyncio.Queue.shutdown`` of Python 3.13, available here on every Python.

@@ -1,4 +1,4 @@
-"""Waiting for something to take: waiters form a queue, and only the first one watches the source.
+"""Waiting for something to take: waiters form a queue, and the first one watches the source, with backups.
 
 Source: recipes.txt, "Queues" (the watch on the queue node), without its herd effect.
 
@@ -6,19 +6,52 @@ A new caller tries at once, before the waiters, as threads do in the standard li
 waiting threads of one process, only one is in the queue; it passes its turn to the next, which
 tries at once. Invariant: nothing is awaited after something was taken, so that no interrupt can
 lose it.
+
+The first waiter takes what arrives. But its process may have been killed or stopped, which the
+server notices only when the session ends. So some of the other waiters are backups: they watch the
+arrival of items as well, and then give those ahead of them a moment to take the item. If it is still
+there, the backup deletes the entries of all waiters ahead, and so is the first one. Of these
+waiters, each one that runs is woken, tries at once, and enqueues again.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Awaitable
-from typing import Protocol, TypeVar
+from functools import partial
+from typing import Any, Protocol, TypeVar
 
-from distsync._protocols.retries import delete_until_session_ends
-from distsync._protocols.steps import Background, Children, Signal, Wait, WakeReason, Watch
-from distsync._protocols.wait_queue import LOCK, QueueEntry, QueueState, check_session, enqueue, wait_for_turn
+from distsync._protocols.retries import INTERRUPTED, delete_until_session_ends
+from distsync._protocols.steps import (
+    Background,
+    Children,
+    Connected,
+    GetData,
+    Listing,
+    Signal,
+    Wait,
+    WakeReason,
+    Watch,
+)
+from distsync._protocols.wait_queue import (
+    LOCK,
+    QueueEntry,
+    QueueState,
+    WaitForDeletion,
+    check_session,
+    delete_predecessors,
+    enqueue,
+    parse,
+    predecessors,
+    wait_for_turn,
+)
 from distsync._signal_handlers import interruptible_at_entry, raise_if_from_handler
-from distsync.errors import DeadlineError, OutcomeUnknownError, SessionLostError
+from distsync.errors import DeadlineError, NoNodeError, OutcomeUnknownError, SessionLostError
+
+#: Half of the time that a backup gives those ahead of it to take an item, as a fraction of the session
+#: timeout. The second number is added in part, depending on the position, so that the foremost backup
+#: acts first. Together, that is less than a tenth of the session timeout.
+MOMENT, MOMENT_BEHIND = 0.02, 0.02
 
 Taken = TypeVar("Taken", covariant=True)
 
@@ -35,6 +68,12 @@ class TakeSource(Protocol[Taken]):
 
     def set_watch(self, watch: Watch) -> Awaitable[bool]:
         """Set ``watch`` on all that may add an item. Return whether there was none."""
+
+    def watch_arrivals(self, watch: Watch) -> Awaitable[str | None]:
+        """Set ``watch`` on what most items arrive in. Return the path of an item, or None if there is none.
+
+        Costs as few requests as possible, and need not see each item that `try_take` takes.
+        """
 
 
 class LocalTurnQueue:
@@ -112,7 +151,7 @@ async def _take_in_turn(source: TakeSource[Taken], directory: str, contender_dat
         finished = Signal()
         try:
             await Background(_delete_when(finished, entry))
-            state = await wait_for_turn(entry, listing)
+            state = await wait_for_turn(entry, listing, wait=_wait_of_backup(source, entry, listing))
             if state is QueueState.HELD:
                 taken = await _wait_as_first(source, entry)
         except SessionLostError:
@@ -122,6 +161,51 @@ async def _take_in_turn(source: TakeSource[Taken], directory: str, contender_dat
         if taken is not None or state is not QueueState.GONE:
             return taken
     return taken
+
+
+def is_backup(number: int, ahead: int) -> bool:
+    """Return whether a waiter that found ``ahead`` others ahead is a backup, by its sequence number.
+
+    In a short queue all are, and in a long one about two, at even distances.
+    """
+    return ahead > 0 and number % ((ahead + 1) // 2) == 0
+
+
+def _wait_of_backup(source: TakeSource[Taken], entry: QueueEntry, listing: Any) -> WaitForDeletion | None:
+    """Return how the waiter waits for the one ahead if it is a backup."""
+    ahead = predecessors(listing.names, entry.name) if isinstance(listing, Listing) else None
+    mine = parse(entry.name)
+    if not ahead or mine is None or not is_backup(mine.number, len(ahead)):
+        return None
+    return partial(_wait_as_backup, source, MOMENT + MOMENT_BEHIND * len(ahead) / (len(ahead) + 1))
+
+
+async def _wait_as_backup(
+    source: TakeSource[Taken], moment: float, entry: QueueEntry, behind: str
+) -> tuple[WakeReason, bool]:
+    """Wait as `wait_until_deleted` does, but delete all waiters ahead if they leave an item for too long."""
+    deleted = Watch()
+    try:
+        await GetData(f"{entry.directory}/{behind}", deleted)
+    except NoNodeError:
+        return WakeReason.SIGNAL, True
+    except INTERRUPTED:
+        return WakeReason.SIGNAL, False
+    seen: str | None = None
+    while not deleted.fired:
+        arrival = Watch()
+        item = await source.watch_arrivals(arrival)
+        await check_session(entry)
+        if item is not None and item == seen:
+            await delete_predecessors(entry)
+            return WakeReason.SIGNAL, False
+        seen = item
+        if item is None and await Wait(deleted, arrival, limit=source.poll_interval) is WakeReason.DEADLINE:
+            return WakeReason.DEADLINE, False
+        moment_s = moment * (await Connected()).timeout_ms / 1000
+        if not deleted.fired and await Wait(deleted, limit=moment_s) is WakeReason.DEADLINE:
+            return WakeReason.DEADLINE, False
+    return WakeReason.SIGNAL, deleted.is_deleted
 
 
 async def _delete_when(finished: Signal, entry: QueueEntry) -> None:

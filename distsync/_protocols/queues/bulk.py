@@ -118,6 +118,9 @@ class BatchGet:
     def set_watch(self, watch: Watch) -> Awaitable[bool]:
         return self.core.set_watch(watch, self.maxsize)
 
+    def watch_arrivals(self, watch: Watch) -> Awaitable[str | None]:
+        return self.core.watch_arrivals(watch, self.maxsize)
+
 
 async def get_many(
     core: QueueCore, max_items: int, contender_data: bytes, blocking: bool, maxsize: int = 0

@@ -312,6 +312,8 @@ class JoinableCore(AckQueue):
 
     async def is_over(self) -> bool:
         """Return whether the queue is shut down and all its items are done."""
+        if not await self.is_shutdown():
+            return False
         znodes = self.znodes
         state, *puts, dones = await read_all(Exists(znodes.state), *znodes.put_counters, Exists(znodes.dones))
         return bool(state and state.version > 0 and dones and znodes.backlog(*puts, dones) == 0)
@@ -394,13 +396,33 @@ class JoinableCore(AckQueue):
     async def set_watch(self, watch: Watch, maxsize: int = 0) -> bool:
         self.waiting_watch = watch
         paths = await self.look(watch)
-        state = await read_all(GetData(self.znodes.state, watch))
-        if paths or self.ahead or isinstance(state[0], NoNodeError) or await self.is_over():
+        (state,) = await read_all(GetData(self.znodes.state, watch))
+        if paths or self.ahead or isinstance(state, NoNodeError) or (state.stat.version and await self.is_over()):
             return False
         self.poll_interval = None
         if self.watched_due is not None:
             self.poll_interval = max(0, self.watched_due - await self.now()) / 1000
         return self.poll_interval != 0
+
+    async def watch_arrivals(self, watch: Watch, maxsize: int = 0) -> str | None:
+        """Set ``watch`` on the claims, the delayed items and the first segment with items. Return an item
+        that nobody has claimed, or the folder of the delayed items if one is due.
+        """
+        znodes, head = self.znodes, self.head or self.znodes.segment(0)
+        reads = (Children(znodes.claims, watch), Children(znodes.delayed, watch), Children(head, watch))
+        claims, delayed, listing = replies = await read_all(*reads)
+        self.poll_interval = None
+        if any(isinstance(reply, NoNodeError) for reply in replies) or listing.stat.version:
+            paths, due = await self.look(watch), self.next_due
+        else:
+            taken = set(claims.names)
+            paths = znodes.free(head, (item.name for item in in_order(listing.names)), taken)
+            waiting = znodes.free(znodes.delayed, by_due_time(delayed.names), taken)
+            due = due_time(waiting[0]) if waiting else None
+        if not paths and due is not None:
+            self.poll_interval = max(0, due - await self.now()) / 1000
+            return znodes.delayed if self.poll_interval == 0 else None
+        return paths[0] if paths else None
 
     # Ending
 
@@ -481,3 +503,6 @@ class ClaimAttempt:
 
     def set_watch(self, watch: Watch) -> Awaitable[bool]:
         return self.core.set_watch(watch)
+
+    def watch_arrivals(self, watch: Watch) -> Awaitable[str | None]:
+        return self.core.watch_arrivals(watch)

@@ -240,8 +240,8 @@ class QueueCore:
         """List the oldest segment that has items, and make it the head. Return whether there are
         items.
         """
-        if self.head:
-            await self._list(self.head)
+        if self.head and await self._list(self.head) and not self.names:
+            return False  # no segment follows one that is not sealed
         while not self.names:
             segments = await self.znodes.present()
             is_open = await self._list(segments[0])
@@ -316,15 +316,33 @@ class QueueCore:
                 path = f"{(await znodes.present())[0]}/{before_all(path.rpartition('/')[2])}"
 
     async def set_watch(self, watch: Watch, maxsize: int = 0) -> bool:
-        segment, *others = await self.znodes.present()
-        if others:  # a watch sees only the last segment
+        """Set ``watch`` on the segment with the next items, on the list of segments, which changes when
+        that one is sealed, and on the state.
+        """
+        segment = self.head or self.znodes.segment(0)
+        reads = (Children(self.znodes.items, watch), Children(segment, watch), GetData(self.znodes.state, watch))
+        segments, listing, state = await read_all(*reads)
+        if any(isinstance(reply, NoNodeError) for reply in (segments, listing, state)):
             return False
-        reads = (Children(segment, watch), GetData(segment, watch), GetData(self.znodes.state, watch))
-        listing, node, state = await read_all(*reads)
-        if any(isinstance(reply, NoNodeError) for reply in (listing, node, state)):
+        if len(segments.names) > 1 or (self.segmented and listing.stat.version) or state.stat.version:
             return False
-        has_item = self.find_item(segment, listing.names, maxsize) is not None
-        return not (has_item or (self.segmented and node.stat.version) or state.stat.version)
+        return self.find_item(segment, listing.names, maxsize) is None
+
+    async def watch_arrivals(self, watch: Watch, maxsize: int = 0) -> str | None:
+        """Set ``watch`` on the segment with the next items. Return an item, or the segment if there is none
+        and it is sealed.
+        """
+        segment = self.head or self.znodes.segment(0)
+        (listing,) = await read_all(Children(segment, watch))
+        if isinstance(listing, NoNodeError) or (self.segmented and listing.stat.version):
+            segment = (await self.znodes.present())[0]
+            if not self.names:
+                self.head = segment
+            (listing,) = await read_all(Children(segment, watch))
+        if isinstance(listing, NoNodeError):
+            return segment
+        found = self.find_item(segment, listing.names, maxsize)
+        return segment if found is None and self.segmented and listing.stat.version else found
 
     def find_item(self, segment: str, names: Sequence[str], maxsize: int) -> str | None:
         """Return the path of one of a segment's children that this process can get; None if there is none."""
@@ -473,3 +491,6 @@ class GetAttempt:
 
     def set_watch(self, watch: Watch) -> Awaitable[bool]:
         return self.core.set_watch(watch, self.maxsize)
+
+    def watch_arrivals(self, watch: Watch) -> Awaitable[str | None]:
+        return self.core.watch_arrivals(watch, self.maxsize)

@@ -75,6 +75,9 @@ class SignalCore:
     async def set_watch(self, watch: Watch) -> bool:
         return not await self._names(watch)
 
+    async def watch_arrivals(self, watch: Watch) -> str | None:
+        return next(iter(await self._names(watch)), None)
+
     async def release(
         self, count: int = 1, max_permits: int | None = None, started: list[bool] | None = None, owner: object = None
     ) -> None:

@@ -129,6 +129,12 @@ def outcomes_until_empty(queue: Any, limit: int = 100) -> list[tuple[str, Any]]:
     return found
 
 
+def finish(queue: Any) -> None:
+    """Mark the item that this process got as done, if it would be delivered again otherwise."""
+    if isinstance(queue, distsync.JoinableQueue):
+        queue.task_done()
+
+
 def catch_and_tell(waits: Path, function: Callable[..., Any], *args: Any) -> str:
     """As catch; the file ``waits`` is there as soon as the call has looked, and waits for a change."""
 

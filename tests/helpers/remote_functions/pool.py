@@ -13,11 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from distsync import Barrier, Event, OutcomeUnknownError
+from distsync._client import default_client
 from distsync._protocols.pool.tasks import MAX_CLAIMED, PoolCore
 from distsync._protocols.queues.claim_layout import ClaimedItem
 from distsync._protocols.steps import Wait
-from distsync.multiprocessing._pool_worker import Worker
-from distsync.multiprocessing.pool import Pool
+from distsync.multiprocessing._pool_codec import LIMIT_BYTES
+from distsync.multiprocessing._pool_worker import Worker, WorkerSpec
+from distsync.multiprocessing.pool import MAX_DELIVERIES, Pool
 from helpers.timing import UNIT, eventually
 
 
@@ -44,6 +46,15 @@ def answer_slowly() -> None:
         await finish(core, answers)
 
     PoolCore.finish = later  # type: ignore[method-assign]
+
+
+def work(name: str) -> None:
+    """Be a worker of a pool."""
+    client = default_client.default_client()
+    spec = WorkerSpec(client.settings, client.path("pool", name), LIMIT_BYTES, MAX_DELIVERIES, default=False)
+    ours, theirs = multiprocessing.Pipe()
+    Worker(spec, client, theirs).work()
+    ours.close()
 
 
 def doubt(mark: str) -> None:
