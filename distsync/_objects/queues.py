@@ -440,7 +440,7 @@ class Queue(_QueueBase[Item]):
                 or may not be shut down. Subclass of TimeoutError.
 
         Note:
-            Costs 1 request. With ``immediate``, it costs 3, and 2 more for each item.
+            Costs 1 request. With ``immediate``, it costs 4, and 2 more for each item.
 
             Source: ``queue.Queue.shutdown`` of Python 3.13, available here on every Python.
         """

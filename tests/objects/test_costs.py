@@ -208,8 +208,8 @@ def test_abort_of_a_barrier_costs_2_requests_and_reset_6_with_those_in_the_backg
     eventually(lambda: sum(client.statistics().requests.values()) == before + 6)
 
 
-def test_queue_shutdown_costs_1_request_or_if_immediate_3_and_2_per_item(client: Client) -> None:
-    for items, immediate, most in ((0, False, 1), (4, False, 1), (4, True, 11), (8, True, 19)):
+def test_queue_shutdown_costs_1_request_or_if_immediate_4_and_2_per_item(client: Client) -> None:
+    for items, immediate, most in ((0, False, 1), (4, False, 1), (4, True, 12), (8, True, 20)):
         queue: Queue[int] = Queue(name=f"q{items}{immediate}")
         queue.put(0)
         queue.get()

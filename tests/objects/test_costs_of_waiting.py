@@ -146,7 +146,7 @@ def test_leave_of_a_member_costs_the_others_a_read_each_and_one_of_them_the_free
         member.leave()
 
 
-@pytest.mark.parametrize(("kind", "now", "before"), [(Queue, 17, 20), (JoinableQueue, 33, 37)])
+@pytest.mark.parametrize(("kind", "now", "before"), [(Queue, 19, 20), (JoinableQueue, 33, 37)])
 def test_backups_among_waiting_consumers_cost_less_than_their_gets_save(
     kind: Callable[..., Any], now: int, before: int, make_client: MakeClient, observer: Observer
 ) -> None:

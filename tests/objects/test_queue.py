@@ -192,6 +192,18 @@ def test_queue_can_be_sent_through_a_queue(queue: Any, client: Client, peer: Pee
     assert answers.get() == "answer"
 
 
+def test_item_behind_an_empty_segment_that_was_not_sealed_is_found(
+    client: Client, make_client: MakeClient, observer: Observer
+) -> None:
+    """Another program may delete an empty segment, which is created again after its successor."""
+    ours, theirs = Queue[int](name="q"), Queue[int](name="q", client=make_client())
+    ours.put(1)
+    assert ours.get() == 1
+    observer.kazoo.create(f"{ours.path}/items/0000000001")
+    theirs.put(2)
+    assert ours.get_nowait() == 2
+
+
 def test_queue_whose_znode_was_deleted_is_empty_and_usable(queue: Any, observer: Observer) -> None:
     queue.put(1)
     observer.wipe(queue.path)

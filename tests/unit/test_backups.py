@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
 from distsync._protocols.queues.blocking_get import is_backup
 
 
-@pytest.mark.parametrize("ahead", [1, 2, 3, 4, 5, 8, 9, 20, 99, 100])
+@pytest.mark.parametrize("ahead", [4, 5, 6, 8, 9, 20, 99, 100])
 @pytest.mark.parametrize("start", [0, 1, 17, 2**31 - 50, -(2**31)])
-def test_any_waiters_in_a_row_contain_one_or_two_backups(ahead: int, start: int) -> None:
-    """Whichever process is the first, one of those behind it is a backup, and none wakes a crowd."""
+def test_two_or_three_of_any_waiters_in_a_row_are_backups_at_even_distances(ahead: int, start: int) -> None:
+    """Whichever process is the first, one that runs is behind it, and an item wakes no crowd."""
     for first in range(start, start + 2 * ahead):
-        assert 1 <= sum(is_backup(number, ahead) for number in range(first, first + ahead)) <= 2
+        backups = [number for number in range(first, first + ahead) if is_backup(number, ahead)]
+        assert 2 <= len(backups) <= 3
+        assert {after - before for before, after in pairwise(backups)} == {(ahead + 2) // 3}
 
 
-def test_all_waiters_of_a_short_queue_are_backups_except_the_first() -> None:
-    found = {ahead: [is_backup(number, ahead) for number in (4, 5)] for ahead in range(3)}
-    assert found == {0: [False, False], 1: [True, True], 2: [True, True]}
+def test_all_waiters_of_a_queue_of_four_are_backups_except_the_first() -> None:
+    for number in range(10):
+        assert [is_backup(number, ahead) for ahead in range(4)] == [False, True, True, True]

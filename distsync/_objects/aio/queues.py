@@ -291,7 +291,7 @@ class Queue(AsyncObject, Generic[Item]):
                 or may not be shut down. Subclass of TimeoutError.
 
         Note:
-            Costs 1 request. With ``immediate``, it costs 3, and 2 more for each item. The event
+            Costs 1 request. With ``immediate``, it costs 4, and 2 more for each item. The event
             loop waits for them; with ``immediate`` as long as it takes, even during an outage.
 
             Source: ``asyncio.Queue.shutdown`` of Python 3.13, available here on every Python.

@@ -166,9 +166,9 @@ async def _take_in_turn(source: TakeSource[Taken], directory: str, contender_dat
 def is_backup(number: int, ahead: int) -> bool:
     """Return whether a waiter that found ``ahead`` others ahead is a backup, by its sequence number.
 
-    In a short queue all are, and in a long one about two, at even distances.
+    In a queue of up to four waiters all are, and in a longer one about three, at even distances.
     """
-    return ahead > 0 and number % ((ahead + 1) // 2) == 0
+    return ahead > 0 and number % ((ahead + 2) // 3) == 0
 
 
 def _wait_of_backup(source: TakeSource[Taken], entry: QueueEntry, listing: Any) -> WaitForDeletion | None:

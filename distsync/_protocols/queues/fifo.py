@@ -240,8 +240,8 @@ class QueueCore:
         """List the oldest segment that has items, and make it the head. Return whether there are
         items.
         """
-        if self.head and await self._list(self.head) and not self.names:
-            return False  # no segment follows one that is not sealed
+        if self.head and await self._list(self.head) and not self.names and await self.znodes.present() == [self.head]:
+            return False
         while not self.names:
             segments = await self.znodes.present()
             is_open = await self._list(segments[0])
