@@ -20,6 +20,9 @@ from helpers.worker_processes import Credentials, Peer, Running, credentials, ex
 import distsync
 import distsync.multiprocessing as mp
 from distsync._client.client import Client
+from distsync._protocols.queues.blocking_get import _wait_as_backup
+from distsync._protocols.steps import Watch
+from distsync._protocols.wait_queue import LOCK, enqueue
 
 MakeClient = Callable[..., Client]
 
@@ -134,3 +137,32 @@ def test_items_reach_those_behind_consumers_that_were_killed_and_stopped(
     peer.do(remote.finish, queue)
     for each in (queue, *others):
         close(each)
+
+
+class Arrivals:
+    """A source that shows one item after another, and then none."""
+
+    poll_interval = None
+
+    def __init__(self, *items: str) -> None:
+        self.items = list(items)
+
+    async def watch_arrivals(self, watch: Watch) -> str | None:
+        return self.items.pop(0) if self.items else None
+
+
+@pytest.mark.parametrize(("items", "left"), [(("a", "b", "c"), 2), (("a", "b", "b"), 1)])
+def test_backup_removes_a_waiter_only_if_it_leaves_the_same_item(
+    items: tuple[str, ...], left: int, client: Client, namespace: str, observer: Observer
+) -> None:
+    source: Any = Arrivals(*items)
+
+    async def wait() -> None:
+        first, _ = await enqueue(f"{namespace}/line", LOCK, b"{}")
+        mine, _ = await enqueue(f"{namespace}/line", LOCK, b"{}")
+        await _wait_as_backup(source, 1e-4, mine, first.name)
+
+    client.run(wait(), 4 * UNIT)
+    assert source.items == []
+    assert len(observer.tree(f"{namespace}/line")) == left
+    client.close()
