@@ -406,7 +406,7 @@ class JoinableCore(AckQueue):
 
     async def watch_arrivals(self, watch: Watch, maxsize: int = 0) -> str | None:
         """Set ``watch`` on the claims, the delayed items and the first segment with items. Return an item
-        that nobody has claimed, or the folder of the delayed items if one is due.
+        that has no claim, or the folder of the delayed items if one is due.
         """
         znodes, head = self.znodes, self.head or self.znodes.segment(0)
         reads = (Children(znodes.claims, watch), Children(znodes.delayed, watch), Children(head, watch))
