@@ -171,7 +171,7 @@ class Registry(Observable, SharedObject, MutableMapping[str, Entry]):
         with self._limited(timeout):
             if not self._ask(self._core.put(part, data, persistent, replace)):
                 entry = self._entries().get(name)
-                raise NameTakenError(name, self.path, entry.owner if entry else "somebody")
+                raise NameTakenError(name, self.path, entry.owner if entry else "another process")
 
     def __setitem__(self, name: str, value: Any) -> None:
         entry = value if isinstance(value, Entry) else Entry(value)
