@@ -6,9 +6,7 @@ import asyncio
 import pickle
 import threading as stdlib_threading
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Generator
-from functools import partial
-from itertools import count
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 import pytest
@@ -844,59 +842,3 @@ def test_reprs_are_those_of_asyncio(client: Client) -> None:
         assert repr(tasks.Condition(name="c")).endswith("[unlocked]>")
 
     run(scenario())
-
-
-class Rethrowing:
-    """An awaitable like those of other frameworks, which catches what is thrown into it, and throws it further.
-
-    It cancels its task when it is suspended for the ``number``-th time.
-    """
-
-    def __init__(self, awaited: Coroutine[Any, Any, Any], number: int) -> None:
-        self._awaited, self._number = awaited, number
-
-    def __await__(self) -> Generator[Any, Any, Any]:
-        inside = self._awaited.__await__()
-        step = partial(inside.send, None)
-        for number in count(1):
-            try:
-                waits_for = step()
-            except StopIteration as end:
-                return end.value
-            if number == self._number:
-                task = asyncio.current_task()
-                assert task is not None
-                task.cancel()
-            try:
-                yield waits_for
-                step = partial(inside.send, None)
-            except BaseException as error:
-                step = partial(inside.throw, error)
-        return None
-
-
-def test_generator_that_throws_a_cancellation_into_a_call_is_not_closed_by_the_end_of_the_call(client: Client) -> None:
-    """Its frame is in the traceback of the cancellation, behind those of the protocol."""
-
-    async def work(ended: list[str]) -> None:
-        condition = tasks.Condition(tasks.Lock(name="l", linger=0), name="c")
-        async with condition:
-            try:
-                await condition.wait()
-            finally:
-                await asyncio.sleep(UNIT / 2)
-                ended.append("cleaned up")
-
-    async def main() -> None:
-        for number in range(1, 8):
-            ended = list[str]()
-
-            async def rethrowing(number: int = number, ended: list[str] = ended) -> None:
-                await Rethrowing(work(ended), number)
-
-            task = asyncio.ensure_future(rethrowing())
-            await asyncio.wait([task], timeout=PATIENCE)
-            assert task.cancelled()
-            assert ended in ([], ["cleaned up"])
-
-    asyncio.run(main())

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+import inspect
+from collections.abc import Callable, Generator, Sequence
 from queue import SimpleQueue
 from typing import Any
 
@@ -434,6 +435,30 @@ def test_second_interrupt_aborts_the_clean_up() -> None:
     assert task.resume()
     with pytest.raises(ClientClosedError):
         task.result()
+
+
+def test_generator_that_threw_the_interrupt_in_is_not_closed_when_the_frames_of_the_call_are_cleared() -> None:
+    """Awaitables of some frameworks catch what is thrown into them, and throw it on."""
+
+    def rethrowing() -> Generator[BaseException | None, None, None]:
+        try:
+            yield None
+        except BaseException as error:
+            yield error
+
+    async def work() -> None:
+        await Wait(Signal())
+
+    task, _ = task_of(work(), Script())
+    task.resume()
+    generator = rethrowing()
+    next(generator)
+    error = generator.throw(KeyboardInterrupt())
+    assert error is not None
+    task.interrupt(error)
+    assert task.resume()
+    task.break_traceback_cycles()
+    assert inspect.getgeneratorstate(generator) == inspect.GEN_SUSPENDED
 
 
 class InterruptedQueue(SimpleQueue[Any]):
