@@ -10,16 +10,23 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from distsync._client.clocks import wait_clock
 from distsync._client.contender_info import describe
 from distsync._client.deadlines import deadline_in, remaining
-from distsync._objects.base import SharedObject
+from distsync._objects.base import SharedObject, current_owner
 from distsync._objects.locks import Lock, LockDelegate, RLock
+from distsync._objects.revocation import Revocable
 from distsync._objects.validation import validate_timeout
 from distsync._protocols.state.condition import ConditionCore
 from distsync._protocols.wait_queue import QueueEntry
 from distsync._signal_handlers import raise_if_from_handler
-from distsync.errors import DeadlineError, NotHeldError
+from distsync.errors import DeadlineError, LockLostError, NotHeldError
 
 if TYPE_CHECKING:
     from distsync._client.client import Client
+
+
+def lock_loss(lock: Any, owner: object) -> LockLostError | None:
+    """Return the error of the lock's loss that ``owner`` has not been notified of yet, or None."""
+    grant = lock._core.loss_of(owner) if isinstance(lock, Revocable) else None
+    return None if grant is None else LockLostError(lock.path, grant.loss.reason or "session expired")
 
 
 class Condition(LockDelegate, SharedObject):
@@ -111,6 +118,11 @@ class Condition(LockDelegate, SharedObject):
             return False
         return True
 
+    def _check_owned(self, doing: str) -> None:
+        """Raise an error if this thread does not hold the lock."""
+        if not self._is_owned():
+            raise lock_loss(self._lock, current_owner()) or self._not_held(f"cannot {doing} on un-acquired lock")
+
     def _release_save(self) -> Any:
         lock = self._lock
         return lock._release_save() if hasattr(lock, "_release_save") else lock.release()
@@ -151,8 +163,7 @@ class Condition(LockDelegate, SharedObject):
             Source: ``threading.Condition``.
         """
         deadline = deadline_in(validate_timeout(timeout))
-        if not self._is_owned():
-            raise self._not_held("cannot wait on un-acquired lock")
+        self._check_owned("wait")
         core = self._condition
         entries: list[QueueEntry] = []
         try:
@@ -229,8 +240,7 @@ class Condition(LockDelegate, SharedObject):
 
             Waiters are notified in FIFO order.
         """
-        if not self._is_owned():
-            raise self._not_held("cannot notify on un-acquired lock")
+        self._check_owned("notify")
         self._ask(self._condition.notify(n))
 
     def notify_all(self) -> None:
@@ -244,8 +254,7 @@ class Condition(LockDelegate, SharedObject):
         Note:
             Costs 3 requests for each 1,000 waiters.
         """
-        if not self._is_owned():
-            raise self._not_held("cannot notify on un-acquired lock")
+        self._check_owned("notify")
         self._ask(self._condition.notify(None))
 
     notifyAll = notify_all

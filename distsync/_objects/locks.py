@@ -553,7 +553,7 @@ class RLock(LockBase):
         try:
             core = self._core
             before.append(core.snapshot._replace(depth=1))
-            if not self._is_owned() and not core.has_lost(current_owner()):
+            if not self._is_owned() and core.loss_of(current_owner()) is None:
                 raise NotHeldError("cannot release un-acquired lock")
             self._release(linger)
         except BaseException as error:

@@ -472,8 +472,8 @@ class SharedReader(_WriterView):
             before: list[ReadSnapshot] = []
             core, owner = self._core, current_owner()
             before.append(core.reading(owner))
-            seconds = self.client.settings.session_timeout
-            self._run(core.release(owner, self.linger > 0), seconds)
+            if not core.ascend(owner):
+                self._run(core.release(owner, self.linger > 0), self.client.settings.session_timeout)
         except BaseException as error:
             if not isinstance(error, DistsyncError) or is_from_handler(error):
                 self._finish_release(locals().get("before", []))

@@ -15,6 +15,7 @@ from helpers.worker_processes import Peer, Running
 import distsync.threading
 from distsync import LockLostError, NotHeldError, UpgradeError
 from distsync._client.client import Client
+from distsync._objects.aio.base import mine
 from distsync.asyncio import Condition, Lock, SharedLock, SharedReader, SharedWriter
 
 
@@ -249,6 +250,67 @@ def test_cancelled_wait_restores_both_sides(client: Client, other: Client, obser
                 assert (ours.held, ours.reader.held, ours.twin._core.depth) == (True, True, 2)
 
         for delay in range(8):
+            await asyncio.create_task(wait(delay))
+            async with theirs:
+                assert not ours.reader.held
+        await comes_true(lambda: not observer.tree(f"{condition.path}/waiters"))
+
+    run(main())
+
+
+def test_release_of_a_reader_that_was_acquired_twice_leaves_it_acquired_once(client: Client, other: Client) -> None:
+    async def main() -> None:
+        ours, theirs = SharedLock(name="t", linger=0), SharedLock(name="t", client=other)
+        async with ours.reader:
+            await ours.reader.acquire()
+            ours.reader.release()
+            assert ours.reader._is_owned()
+            assert await refused(theirs)
+        async with theirs:
+            with pytest.raises(NotHeldError):
+                ours.reader.release()
+
+    run(main())
+
+
+def test_reader_can_be_the_lock_of_a_condition(client: Client, other: Client) -> None:
+    async def main() -> None:
+        ours, theirs = SharedLock(name="t"), SharedLock(name="t", client=other)
+        here = pickle.loads(pickle.dumps(Condition(ours.reader, name="c")))
+        there = Condition(theirs, name="c", client=other)
+        with pytest.raises(NotHeldError):
+            await here.wait()
+
+        async def wait() -> None:
+            async with here, ours.reader:
+                assert await here.wait()
+                assert ours.reader.twin._core.depth(mine()) == 2
+                assert await refused(theirs)
+
+        waiting = asyncio.create_task(wait())
+        await comes_true(lambda: client.run(_contenders(f"{here.path}/waiters")))
+        async with there:
+            there.notify()
+        await waiting
+
+    run(main())
+
+
+def test_cancelled_wait_restores_the_reader(client: Client, other: Client, observer: Observer) -> None:
+    async def main() -> None:
+        ours, theirs = SharedLock(name="t", linger=0), SharedLock(name="t", client=other, linger=0)
+        condition = Condition(ours.reader, name="c")
+
+        async def wait(delay: int) -> None:
+            async with ours.reader, ours.reader:
+                task = asyncio.current_task()
+                assert task is not None
+                asyncio.get_running_loop().call_later(delay * UNIT / 20, task.cancel)
+                with pytest.raises(asyncio.CancelledError):
+                    await condition.wait()
+                assert ours.reader.twin._core.depth(mine()) == 2
+
+        for delay in range(4):
             await asyncio.create_task(wait(delay))
             async with theirs:
                 assert not ours.reader.held

@@ -12,10 +12,11 @@ import pickle
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
-from helpers.interrupt_every_line import in_protocols, strikes
+from helpers.interrupt_every_line import PACKAGES, HandlerCall, in_protocols, strikes
 from helpers.leak_census import Observer
 from helpers.remote_functions import general as remote
 from helpers.timing import PATIENCE, UNIT, eventually
@@ -23,6 +24,7 @@ from helpers.worker_processes import Peer, Running, expire, results
 
 from distsync import (
     ConfigurationError,
+    Counter,
     LockLostError,
     MismatchError,
     NameInUseError,
@@ -681,7 +683,7 @@ def test_lock_that_is_lost_before_a_wait_is_reported_by_the_wait(shared: SharedL
     shared.reader.acquire()
     delete_holder_znode(shared, observer)
     eventually(lambda: not shared.held)
-    with pytest.raises(NotHeldError):
+    with pytest.raises(LockLostError):
         condition.wait()
     for side in (shared.reader, shared):
         with pytest.raises(LockLostError):
@@ -694,3 +696,22 @@ def test_condition_with_the_lock_can_be_pickled(shared: SharedLock, peer: Peer) 
     eventually(lambda: shared.client.run(_contenders(f"{condition.path}/waiters")))
     remote.notify(condition)
     assert peer.result()
+
+
+def test_signal_handler_may_read_again_at_any_line_of_a_call(client: Client) -> None:
+    """Also where the handler's thread cannot wait."""
+    lock, counter = SharedLock(name="t"), Counter(name="n")
+
+    def read() -> None:
+        with lock.reader:
+            pass
+
+    def check(where: str) -> None:
+        assert "count=1 " in repr(lock.reader), where
+
+    counter.add(1)
+    with lock.reader:
+        places = strikes(
+            partial(counter.add, 1), check, step=5, make=lambda which, error: HandlerCall(which, read, PACKAGES)
+        )
+    assert places > 50

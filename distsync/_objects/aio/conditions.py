@@ -11,21 +11,22 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from distsync._client.contender_info import describe
 from distsync._import_gate import importing
 from distsync._objects import conditions, locks
-from distsync._objects.aio.base import AsyncObject, async_object
+from distsync._objects.aio.base import AsyncObject, async_object, mine
 from distsync._objects.aio.locks import Lock
 from distsync._protocols.wait_queue import QueueEntry
 from distsync.errors import NotHeldError
 
 if TYPE_CHECKING:
     from distsync._client.client import Client
+    from distsync._objects.aio.shared_lock import SharedReader
 
 
 class Condition(AsyncObject):
     """A condition variable shared by tasks, processes and hosts, like ``asyncio.Condition``.
 
     Args:
-        lock: A Lock or SharedLock of ``distsync.asyncio``, which all processes of this condition
-            share. None uses a lock that belongs to the condition.
+        lock: A Lock of ``distsync.asyncio``, a SharedLock or one of its sides, which all processes of
+            this condition share. None uses a lock that belongs to the condition.
         name: Name of the condition, shared by all processes that use it. Without a name, a
             condition assigned at module or class level is named after its variable; any other
             condition gets a unique name.
@@ -60,11 +61,11 @@ class Condition(AsyncObject):
 
     __module__ = "distsync.asyncio"
     _kind: ClassVar[Any] = conditions.Condition
-    _lock_made: Lock | None = None
+    _lock_made: Lock | SharedReader | None = None
 
     def __init__(
         self,
-        lock: Lock | None = None,
+        lock: Lock | SharedReader | None = None,
         *,
         name: str | None = None,
         client: Client | None = None,
@@ -74,7 +75,7 @@ class Condition(AsyncObject):
         self._lock_made = lock
 
     @property
-    def _lock(self) -> Lock:
+    def _lock(self) -> Lock | SharedReader:
         if self._lock_made is None:
             twin = self._sync
             if twin._explicit_lock is None:
@@ -134,7 +135,8 @@ class Condition(AsyncObject):
 
     def _check_owned(self, doing: str) -> None:
         if not self._lock._sync._may_have_state or not self._lock._is_owned():
-            raise NotHeldError(f"cannot {doing} on un-acquired lock")
+            lost = conditions.lock_loss(self._lock._sync, mine())
+            raise lost or NotHeldError(f"cannot {doing} on un-acquired lock")
 
     async def wait(self) -> Literal[True]:
         """Release the lock, wait until notified, and re-acquire it.
@@ -237,12 +239,12 @@ class Condition(AsyncObject):
 
     def __repr__(self) -> str:
         used = self._lock._sync._may_have_state
-        return self._repr_state("locked" if used and self._lock._core.grant is not None else "unlocked")
+        return self._repr_state("locked" if used and self._lock.held else "unlocked")
 
 
-def _lock_of_twin(twin: Any) -> Lock:
-    """Return the asyncio object around a Lock or SharedLock for threads."""
-    if isinstance(twin, locks.RLock):
+def _lock_of_twin(twin: Any) -> Lock | SharedReader:
+    """Return the asyncio object around a Lock for threads, or around a SharedLock or one of its sides."""
+    if not isinstance(twin, locks.Lock):
         with importing():
             from distsync._objects.aio.shared_lock import of_twin  # deferred: few programs use one
         return of_twin(twin)

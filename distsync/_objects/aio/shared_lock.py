@@ -114,7 +114,7 @@ class SharedWriter(Lock):
         if self._is_owned() and core.depth > 1:
             core.reduce_depth(core.depth - 1)
             return False
-        if core.owner is not mine() and not core.has_lost(mine()):
+        if core.owner is not mine() and core.loss_of(mine()) is None:
             raise NotHeldError(f"cannot release {self.path}: it is not held by this task")
         return True
 
@@ -213,6 +213,8 @@ class SharedReader(AsyncOwnable):
             costs 1 request. The event loop does not wait for it.
         """
         core = self._core
+        if core.ascend(mine()):
+            return
         share = core.share_of(mine())
         grant = None if share is None else share.grant
         sure = self._surely(grant)
@@ -231,6 +233,21 @@ class SharedReader(AsyncOwnable):
             ``distsync.recipes.SharedReader.locked``, for which the event loop waits.
         """
         return self.held or bool(self._run_blocking(self._core.is_held(self._sync._is_meant)))
+
+    def _is_owned(self) -> bool:
+        return self._core.reads(mine())
+
+    def _held(self) -> SuspendedDepths:
+        return SuspendedDepths(0, self._core.depth(mine()))
+
+    async def _suspend(self) -> None:
+        released = self._core.release(mine(), linger=False, all_levels=True)
+        await self._await(released, self.client.settings.session_timeout)
+
+    async def _resume(self, held: SuspendedDepths) -> None:
+        if not self._is_owned():
+            linger = self._sync.linger
+            await self._await(self._core.acquire(mine(), describe(linger), linger=linger, depth=held.reads))
 
     @property
     def _core(self) -> SharedCore:
@@ -320,6 +337,8 @@ class SharedLock(SharedWriter):
         return self._made_sides()[1]
 
 
-def of_twin(twin: Any) -> SharedWriter:
-    """Return the asyncio object around a SharedLock for threads, or around its writer."""
+def of_twin(twin: Any) -> SharedWriter | SharedReader:
+    """Return the asyncio object around a SharedLock for threads, or around one of its sides."""
+    if isinstance(twin, shared_lock.SharedReader):
+        return async_object(SharedReader, twin)
     return async_object(SharedLock if isinstance(twin, shared_lock.SharedLock) else SharedWriter, twin)

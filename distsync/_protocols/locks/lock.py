@@ -202,14 +202,15 @@ class LockCore:
         """
         return await is_occupied(self.path)
 
-    def has_lost(self, owner: object) -> bool:
-        """Return whether ``owner`` lost the lock and has not been notified yet.
+    def loss_of(self, owner: object) -> Grant | None:
+        """Return the grant that ``owner`` has lost without being notified yet, or None.
 
         This does not change any state.
         """
         grant = self.grant
-        is_losing = grant is not None and grant.loss.fired and self.owner is owner
-        return is_losing or any(entry[0] is owner for entry in tuple(self.unreported_losses))
+        if grant is not None and grant.loss.fired and self.owner is owner:
+            return grant
+        return next((entry[1] for entry in tuple(self.unreported_losses) if entry[0] is owner), None)
 
     async def locked(self) -> bool:
         """Return whether any process holds the lock or waits for it. Costs no request if this process

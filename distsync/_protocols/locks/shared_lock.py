@@ -118,9 +118,22 @@ class SharedCore:
         """Return a snapshot of the state of ``owner``."""
         return ReadSnapshot(self.depth(owner), self.unreported_losses.get(owner))
 
+    def loss_of(self, owner: object) -> Grant | None:
+        """Return the grant that ``owner`` has lost without being notified yet, or None."""
+        share = self.share_of(owner)
+        return share.grant if share is not None and share.grant.loss.fired else self.unreported_losses.get(owner)
+
     def deepen(self, owner: object) -> bool:
         """Acquire the lock again if ``owner`` already reads. Costs no request."""
         return self.reads(owner) and self._reenter(owner)
+
+    def ascend(self, owner: object) -> bool:
+        """Release the lock once if ``owner`` has acquired it more than once. Costs no request."""
+        share = self.share_of(owner)
+        if share is None or share.grant.loss.fired or share.owners[owner] <= 1:
+            return False
+        share.reduce(owner, share.owners[owner] - 1)
+        return True
 
     def reads_under(self, grant: Grant | None) -> ReadGrant | None:
         """Return the contender by which the writer that holds ``grant`` reads, or has read before its downgrade.
@@ -309,10 +322,9 @@ class SharedCore:
         Raises LockLostError if the lock was lost while it was held, NotHeldError if ``owner`` does
         not read.
         """
-        share = self._claim(owner)
-        if share.owners[owner] > 1 and not all_levels:
-            share.reduce(owner, share.owners[owner] - 1)
+        if not all_levels and self.ascend(owner):
             return
+        share = self._claim(owner)
         try:
             session_alive = await SessionAlive(share.grant.entry.session_id)
         except BaseException:

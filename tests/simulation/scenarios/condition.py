@@ -86,7 +86,7 @@ class Thread:
         release that of another.
         """
         try:
-            if self.lock.owner is not self and not self.lock.has_lost(self):
+            if self.lock.owner is not self and not self.lock.loss_of(self):
                 raise NotHeldError(f"{self.lock.path} is not held")
             await self.lock.release(self)
         except (LockLostError, NotHeldError):

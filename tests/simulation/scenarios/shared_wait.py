@@ -45,7 +45,7 @@ async def wait(world: Simulation, core: SharedCore, owner: object) -> None:
     if reads:
         await Run(core.resume_reads(owner, b"", reads))
         granted(world, core, owner, "reader")
-    if core.depth(owner) != reads and not (core.writer.has_lost(owner) or owner in core.unreported_losses):
+    if core.depth(owner) != reads and not (core.writer.loss_of(owner) or owner in core.unreported_losses):
         world.fail(f"it reads {core.depth(owner)} times after a wait, not {reads} times")
 
 
@@ -70,7 +70,7 @@ async def waiter(world: Simulation, core: SharedCore, owner: object) -> None:
 async def release_held(world: Simulation, core: SharedCore, owner: object) -> None:
     """Release both sides as often as they are held, in any order, even if one release is interrupted."""
     sides = []
-    if core.writer.owner is owner or core.writer.has_lost(owner):
+    if core.writer.owner is owner or core.writer.loss_of(owner):
         sides.append("writer")
     if core.depth(owner) or owner in core.unreported_losses:
         sides.append("reader")
