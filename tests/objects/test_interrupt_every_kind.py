@@ -108,6 +108,11 @@ def waiting(made: Any) -> list[Step]:
     return [enter, wait, Step(made, lambda: made.wait_for(lambda: False, 0.001), None), leave]
 
 
+def waiting_twice(made: Condition) -> list[Step]:
+    acquire, release = calls(made)
+    return [acquire, *waiting(made), release]
+
+
 def waiting_reader(made: Condition) -> list[Step]:
     """A wait releases and restores both sides of a SharedLock, or is interrupted and leaves both free."""
     reader = made._lock.reader
@@ -160,6 +165,10 @@ def with_shared_lock(client: Client) -> Condition:
     return Condition(SharedLock(name="x", client=client), name="x", client=client)
 
 
+def with_reader(client: Client) -> Condition:
+    return Condition(SharedLock(name="x", client=client).reader, name="x", client=client)
+
+
 def with_foreign_lock(client: Client) -> Condition:
     return Condition(threading.Lock(), name="x", client=client)
 
@@ -209,6 +218,7 @@ KINDS: dict[str, tuple[Make, Callable[[Any], list[Step]], Make | None]] = {
     "Condition.wait with a Lock": (with_lock, waiting, None),
     "Condition.wait with a SharedLock": (with_shared_lock, waiting, None),
     "Condition.wait with both sides of a SharedLock": (with_shared_lock, waiting_reader, None),
+    "Condition.wait with a reader": (with_reader, waiting_twice, writer),
     "Condition with a foreign lock": (with_foreign_lock, of_foreign_lock, None),
     "multiprocessing.Condition": (named(mp.Condition), calls_and_block, None),
     "multiprocessing.Value": (named(mp.Value, "i"), calls_and_block, None),
