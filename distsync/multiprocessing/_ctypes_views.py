@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Coroutine, Iterator
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from distsync._objects.base import ParametrizedObject
@@ -201,6 +202,11 @@ class View:
         return f"<{type(self).__name__} {self._type.__name__} of {self._cell.name!r}>"
 
 
+def numpy_copy(view: View, dtype: Any) -> Any:
+    """Return a NumPy array with a copy of a ctypes object, for 2 requests in 1 round trip."""
+    return import_module("numpy").array(view._copy(), dtype)
+
+
 def _check_index(index: Any) -> None:
     if isinstance(index, str):  # a step that is a str is a field
         raise TypeError("indices must be integers")
@@ -254,6 +260,18 @@ class RawSequence(View):
     def __iter__(self) -> Iterator[Any]:
         """Iterate over a snapshot of all elements, for 2 requests in 1 round trip."""
         return iter(self[:])
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        """Return a NumPy array with a copy of all elements, for 2 requests in 1 round trip, if ``copy`` is True.
+
+        NumPy would lose what is written to an array that it takes for the memory of this one.
+        """
+        if not copy:
+            raise TypeError(
+                f"NumPy cannot share the memory of {self!r}, which is on a server: read a copy with numpy.array(a[:]), "
+                "and write with a[:] = copy.tolist()"
+            )
+        return numpy_copy(self, dtype)
 
 
 class RawText(RawSequence):

@@ -21,6 +21,7 @@ from distsync.multiprocessing._ctypes_views import (
     all_fields,
     ctypes_object,
     fields_of,
+    numpy_copy,
 )
 from distsync.multiprocessing._stdlib_names import stdlib_getattr
 from distsync.multiprocessing.synchronize import RLock
@@ -140,6 +141,9 @@ def RawArray(
 
         Reading costs 2 requests in 1 round trip. Writing costs 1 request if this process made the
         last change, otherwise 3. A slice, or an iteration, is one access.
+
+        NumPy cannot share the memory: ``numpy.asarray`` raises TypeError. Read a copy with
+        ``numpy.array(a[:])``, and write with ``a[:] = copy.tolist()``.
 
         Source: ``multiprocessing.RawArray``.
     """
@@ -266,6 +270,9 @@ def Array(
         last change, otherwise 3. The lock costs as many more as RLock, and none if this thread
         holds it. A slice, or an iteration, is one access.
 
+        ``numpy.asarray`` makes a copy, also in multiprocessing. For ``get_obj()`` it raises TypeError, as
+        NumPy cannot share the memory: write with ``a[:] = copy.tolist()``.
+
         Source: ``multiprocessing.Array``.
 
     Example:
@@ -384,6 +391,13 @@ class SynchronizedArray(SynchronizedBase):
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self[:])
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        """Return a NumPy array with a copy of all elements, like that of ``multiprocessing.Array``."""
+        if copy is False:
+            raise ValueError(f"NumPy needs a copy of {self!r}: call numpy.array, or numpy.asarray without copy=False")
+        with self:
+            return numpy_copy(self._raw, dtype)
 
 
 class SynchronizedText(SynchronizedArray):

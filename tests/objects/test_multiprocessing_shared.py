@@ -203,3 +203,34 @@ def test_pickled_value_is_the_same_shared_value(client: Client) -> None:
     copy.x += 1
     assert (point.x, type(copy).__name__, copy.get_lock().path) == (2, "SynchronizedPoint", point.get_lock().path)
     assert repr(copy).startswith("<SynchronizedPoint wrapper for <RawRecord Point of ")
+
+
+# ---- NumPy
+
+
+@pytest.mark.parametrize("make", [RawArray, Array])
+def test_numpy_is_not_given_the_memory_of_an_array(client: Client, make: Any) -> None:
+    """It would write to a private copy."""
+    made = make("i", [1, 2])
+    raw = made if make is RawArray else made.get_obj()
+    for options in ({}, {"copy": None}, {"copy": False}, {"dtype": "f8"}):
+        with pytest.raises(TypeError, match=r"server: read a copy with numpy.array\(a\[:\]\), and write with a\[:\] ="):
+            raw.__array__(**options)
+    if make is Array:
+        with pytest.raises(ValueError, match="needs a copy"):
+            made.__array__(copy=False)
+
+
+def test_numpy_reads_copies_of_arrays_and_refuses_to_write_to_them(client: Client) -> None:
+    numpy = pytest.importorskip("numpy")
+    made, matrix = Array("i", [1, 2]), RawArray(ctypes.c_double * 2, 3)
+    for view in (numpy.asarray, numpy.ctypeslib.as_array, numpy.frombuffer):
+        with pytest.raises(TypeError):
+            view(made.get_obj())
+    copied = numpy.asarray(made)
+    assert (copied.dtype, copied.tolist()) == (numpy.dtype("i"), [1, 2])
+    copied *= 2
+    made[:] = copied.tolist()
+    assert made[:] == numpy.array(made.get_obj()[:]).tolist() == [2, 4]
+    if numpy.lib.NumpyVersion(numpy.__version__) >= "2.0.0":
+        assert numpy.array(matrix, dtype="f4", copy=True).shape == (3, 2)
