@@ -14,6 +14,11 @@ from typing import Any, TypeVar, get_type_hints
 
 HOMES = {
     "CtypesBytes": "distsync.multiprocessing._ctypes_views",
+    "ManagedBoundedSemaphore": "distsync.multiprocessing._managed_locks",
+    "ManagedCondition": "distsync.multiprocessing._managed_locks",
+    "ManagedLock": "distsync.multiprocessing._managed_locks",
+    "ManagedRLock": "distsync.multiprocessing._managed_locks",
+    "ManagedSemaphore": "distsync.multiprocessing._managed_locks",
     "async_object": "distsync._objects.aio.base",
     "ctypes_object": "distsync.multiprocessing._ctypes_views",
     "ctypes_part": "distsync.multiprocessing._ctypes_views",

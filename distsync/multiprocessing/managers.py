@@ -28,6 +28,7 @@ from distsync._objects import base
 from distsync._objects.base import SharedObject
 from distsync._pickle import stable_pickle_name
 from distsync._protocols.retries import remove_tree
+from distsync.multiprocessing import _managed_locks
 from distsync.multiprocessing._manager_proxies import (
     ArrayProxy,
     DictProxy,
@@ -236,7 +237,8 @@ class SyncManager(SharedObject):
         return {"client": self._explicit_client, "path": f"{self.path}/{kind}/{part}"}
 
     def _object(self, make: Callable[..., Any], name: str | None, *args: Any, **keywords: Any) -> Any:
-        return make(*args, **keywords, **self._place(make.__name__.lower(), name))
+        kind = make.__name__.removeprefix("Managed").lower()
+        return make(*args, **keywords, **self._place(kind, name))
 
     def _data(self, kind: type[Shared], name: str | None, value: Any) -> Any:
         """Create a container, with this value if it is new.
@@ -402,19 +404,20 @@ class SyncManager(SharedObject):
         return self.Queue(maxsize, name=name)
 
     def Lock(self, *, name: str | None = None) -> threading.Lock:
-        """Create a lock.
+        """Create a lock that any process may release, whichever process acquired it.
 
         Args:
             name: Name of the lock, shared by all processes that use this manager. None gives it a
                 unique name.
 
         Returns:
-            A ``distsync.threading.Lock``.
+            A ``distsync.threading.Lock`` that is never cached, with the costs of
+            ``distsync.multiprocessing.Lock``.
 
         Raises:
             ProcessError: The manager was not started, or has shut down.
         """
-        made: threading.Lock = self._object(threading.Lock, name)
+        made: threading.Lock = self._object(_managed_locks.ManagedLock, name)
         return made
 
     def RLock(self, *, name: str | None = None) -> threading.RLock:
@@ -430,11 +433,11 @@ class SyncManager(SharedObject):
         Raises:
             ProcessError: The manager was not started, or has shut down.
         """
-        made: threading.RLock = self._object(threading.RLock, name)
+        made: threading.RLock = self._object(_managed_locks.ManagedRLock, name)
         return made
 
     def Semaphore(self, value: int = 1, *, name: str | None = None) -> threading.Semaphore:
-        """Create a counting semaphore.
+        """Create a counting semaphore whose permits any process may release.
 
         Args:
             value: Initial number of permits, the same for all objects of this name; 0 makes a
@@ -443,17 +446,18 @@ class SyncManager(SharedObject):
                 it a unique name.
 
         Returns:
-            A ``distsync.threading.Semaphore``.
+            A ``distsync.threading.Semaphore``, with the costs of
+            ``distsync.multiprocessing.Semaphore``.
 
         Raises:
             ProcessError: The manager was not started, or has shut down.
             ValueError: ``value`` is negative.
         """
-        made: threading.Semaphore = self._object(threading.Semaphore, name, value)
+        made: threading.Semaphore = self._object(_managed_locks.ManagedSemaphore, name, value)
         return made
 
     def BoundedSemaphore(self, value: int = 1, *, name: str | None = None) -> threading.BoundedSemaphore:
-        """Create a semaphore with a maximum number of permits.
+        """Create a semaphore with a maximum number of permits, which any process may release.
 
         Args:
             value: Initial and maximum number of free permits, the same for all objects of this
@@ -462,13 +466,14 @@ class SyncManager(SharedObject):
                 it a unique name.
 
         Returns:
-            A ``distsync.threading.BoundedSemaphore``.
+            A ``distsync.threading.BoundedSemaphore``, with the costs of
+            ``distsync.multiprocessing.BoundedSemaphore``.
 
         Raises:
             ProcessError: The manager was not started, or has shut down.
             ValueError: ``value`` is negative.
         """
-        made: threading.BoundedSemaphore = self._object(threading.BoundedSemaphore, name, value)
+        made: threading.BoundedSemaphore = self._object(_managed_locks.ManagedBoundedSemaphore, name, value)
         return made
 
     def Condition(self, lock: Any = None, *, name: str | None = None) -> threading.Condition:
@@ -485,7 +490,7 @@ class SyncManager(SharedObject):
         Raises:
             ProcessError: The manager was not started, or has shut down.
         """
-        made: threading.Condition = self._object(threading.Condition, name, lock)
+        made: threading.Condition = self._object(_managed_locks.ManagedCondition, name, lock)
         return made
 
     def Event(self, *, name: str | None = None) -> threading.Event:

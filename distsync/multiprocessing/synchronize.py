@@ -8,9 +8,10 @@ acquired it.
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from importlib import import_module
 from multiprocessing import process
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from distsync._client.contender_info import describe, thread_name
@@ -20,6 +21,7 @@ from distsync._objects import locks as _locks
 from distsync._objects.base import SharedObject, current_owner
 from distsync._objects.ownership import repr_state
 from distsync._objects.validation import validate_timeout
+from distsync._protocols.ended_holders import EndedHolders
 from distsync._protocols.locks import multiprocessing_lock
 from distsync._protocols.locks.lock import Grant
 from distsync._protocols.semaphores import multiprocessing_semaphore
@@ -32,6 +34,11 @@ if TYPE_CHECKING:
     from distsync._objects.semaphores import AnyCore
 
 __all__ = ["Lock", "RLock", "Semaphore", "BoundedSemaphore", "Condition", "Event", "Barrier"]
+
+
+def _held_grant(core: Any) -> tuple[Grant, ...]:
+    grant = core.held_grant
+    return () if grant is None else (grant,)
 
 
 def seconds_of(block: bool, timeout: float | None) -> float:
@@ -54,6 +61,30 @@ def owner_of(lock: _locks.LockBase) -> str:
     return {True: "SomeOtherProcess", False: "None"}.get(asked(lock, lambda: lock._core.locked(), False), "unknown")
 
 
+def record_at_end(obj: SharedObject, core: Any, held: Callable[[Any], Iterable[Grant]], limit: int = 1) -> None:
+    """Let another process release what this process holds at its end, without an error, if ``obj`` has no name.
+
+    An object with a name is not the stdlib's, and what it would leave could stay forever.
+
+    Args:
+        obj: A lock or semaphore.
+        core: Its state.
+        held: Called with the state to get its grants.
+        limit: Maximum number of holds that are recorded.
+    """
+    if obj._module is None and obj._home is None:
+        return
+    client = obj.client
+    place = f"{client.namespace.rstrip('/')}/ended"
+
+    def make() -> EndedHolders:
+        made = EndedHolders()
+        client.at_close(place, made.record)
+        return made
+
+    client.local(place, make).watch(core, held, limit)
+
+
 def asked(obj: SharedObject, protocol: Any, initial: Any) -> Any:
     """Return what the server replies, or "unknown" without a connection."""
     answer = repr_state(obj, protocol, initial)
@@ -69,6 +100,9 @@ class Lock(_locks.Lock):
     If another process releases the lock, the former holder simply stops holding it, without the
     notification of a loss. It may acquire the lock again. If it releases the lock instead, it gets
     an error, and the new holder keeps the lock.
+
+    A lock without a name that a process holds at its end is free at once. Any process may still
+    release it once afterwards, as in the standard library, unless the holder was killed.
 
     The lock is lost if the session can no longer be proven alive. Then ``held`` becomes False,
     ``on_lost`` is called, and ``release()`` or the end of the ``with`` block raises LockLostError.
@@ -149,6 +183,7 @@ class Lock(_locks.Lock):
         )
         if acquired:
             self._subscribe()
+            record_at_end(self, self._core, _held_grant)
         return acquired
 
     @interruptible_at_entry
@@ -156,8 +191,8 @@ class Lock(_locks.Lock):
         """Release the lock, whichever process holds it. Any thread of any process may call this.
 
         Raises:
-            ReleasedTooOftenError: No process holds the lock, or another process released it while
-                this process held it. Subclass of ValueError.
+            ReleasedTooOftenError: No process holds the lock or ended while holding it, or another
+                process released it while this process held it. Subclass of ValueError.
             LockLostError: The lock was lost while it was held. Another process may hold it now.
             DeadlineError: Another process holds the lock, and no server replied within the session
                 timeout. Whether it was released is unknown.
@@ -296,6 +331,10 @@ class Semaphore(semaphores.Semaphore):
     Any process may release a permit that another process acquired. Permits held by a process that
     exits are released.
 
+    If the semaphore has no name, any process may still release the permit of a process that has
+    ended. As the permit is free already, such a release adds none. The permit of a killed process
+    is an exception: its release adds a permit.
+
     If another process releases a permit, the former holder simply stops holding it, without the
     notification of a loss. ``Semaphore(0)`` is a signal: a permit that was acquired is consumed,
     and does not come back when its process exits.
@@ -366,6 +405,12 @@ class Semaphore(semaphores.Semaphore):
             Source: ZooKeeper recipes, "Locks"; ``multiprocessing.Semaphore``.
         """
         return super().acquire(bool(block), timeout if block else None)
+
+    def _acquire(self, attempt: Any, blocking: bool, timeout: float | None) -> bool:
+        acquired, core = super()._acquire(attempt, blocking, timeout), self._core
+        if acquired and isinstance(core, SemaphoreCore):
+            record_at_end(self, core, attrgetter("grants"), max(1, self._initial))
+        return acquired
 
     def _acquiring(self, core: AnyCore, blocking: bool) -> Coroutine[Any, Any, Any]:
         if isinstance(core, SemaphoreCore):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from distsync.multiprocessing import (
     Election,
     Event,
     Lock,
+    Manager,
     RLock,
     Semaphore,
     SharedLock,
@@ -263,6 +264,68 @@ def test_lock_of_a_killed_process_is_released(lock: Any, make_mortal: Callable[.
     peer.kill()
     assert lock.acquire(timeout=PATIENCE) is True
     lock.release()
+
+
+# ---- holders that have ended
+
+pytest_fork = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+KINDS = [Lock, BoundedSemaphore, Semaphore, "Lock", "BoundedSemaphore", "Semaphore"]
+
+
+@pytest.fixture(params=KINDS, ids=lambda kind: f"manager.{kind}" if isinstance(kind, str) else kind.__name__)
+def unnamed(request: pytest.FixtureRequest, client: Client) -> Iterator[Any]:
+    """A lock or semaphore without a name; a str is a method of a manager."""
+    with Manager() as manager:
+        yield getattr(manager, request.param)() if isinstance(request.param, str) else request.param()
+
+
+def acquired_by_ended_process(obj: Any) -> Any:
+    child = get_context("fork").Process(target=obj.acquire)
+    child.start()
+    child.join()
+    assert child.exitcode == 0
+    return obj
+
+
+@pytest_fork
+def test_what_an_ended_process_held_is_free_and_can_be_released_once(unnamed: Any) -> None:
+    """In the stdlib, the parent releases what its child held. Here that raised an error, or added a permit."""
+    acquired_by_ended_process(unnamed).release()
+    acquired_by_ended_process(unnamed)
+    acquired_by_ended_process(unnamed).release()  # the second process could acquire it: one release remains
+    if "Bounded" in type(unnamed).__name__ or "Lock" in type(unnamed).__name__:
+        with pytest.raises(NotHeldError):
+            unnamed.release()
+    assert [unnamed.acquire(False), unnamed.acquire(False)] == [True, False]
+    unnamed.release()
+
+
+@pytest_fork
+def test_release_after_an_ended_holder_is_that_of_a_present_holder_first(unnamed: Any, peer: Peer) -> None:
+    acquired_by_ended_process(unnamed)
+    peer.do(unnamed.acquire)
+    unnamed.release()
+    assert unnamed.acquire(False) is True
+    unnamed.release()
+
+
+@pytest_fork
+def test_ended_holder_of_a_named_lock_leaves_no_znode(lock: Any, observer: Observer) -> None:
+    acquired_by_ended_process(lock)
+    assert not [path for path in observer.tree(lock.path) if "ended" in path]
+    with pytest.raises(ReleasedTooOftenError):
+        lock.release()
+
+
+@pytest_fork
+def test_processes_that_end_while_they_hold_leave_at_most_as_many_znodes_as_permits(
+    client: Client, observer: Observer
+) -> None:
+    slots = Semaphore(2)
+    for _ in range(4):
+        acquired_by_ended_process(slots)
+    ended = sorted(path for path in observer.tree(slots.path) if "ended" in path)
+    assert ended == [f"{slots.path}/ended-0", f"{slots.path}/ended-1"]
 
 
 # ---- events, conditions, barriers

@@ -308,6 +308,23 @@ def test_missing_authkey_is_refused_and_namespaces_are_separate(make_client: Mak
     signed.clear()
 
 
+@pytest.mark.parametrize("kind", ["Lock", "Semaphore", "BoundedSemaphore"])
+def test_any_process_may_release_what_another_one_acquired(manager: SyncManager, peer: Peer, kind: str) -> None:
+    """In the stdlib, the manager's process holds the lock. Here a release by another process raised NotHeldError."""
+    lock = getattr(manager, kind)()
+    peer.do(lock.acquire)
+    assert lock.acquire(False) is False
+    lock.release()
+    assert lock.acquire(timeout=None) is True
+    lock.release()
+
+
+def test_locks_of_a_manager_take_the_timeout_of_a_proxy(manager: SyncManager) -> None:
+    for lock in (manager.Lock(), manager.RLock(), manager.Condition(), manager.Semaphore()):
+        assert lock.acquire(True, None) is True
+        lock.release()
+
+
 def test_managed_locks_and_queues_behave_as_those_of_threading_and_queue(
     client: Client, manager: SyncManager, peer: Peer
 ) -> None:

@@ -48,7 +48,7 @@ PARTS: dict[str, frozenset[str] | None] = {
     "registry": None,
     "manager": None,
 }
-GENERATED_PART = re.compile(r"t_|.*\d{10}\Z", re.DOTALL)
+GENERATED_PART = re.compile(r"t_|ended-\d{1,9}\Z|.*\d{10}\Z", re.DOTALL)
 CREATED_BY = re.compile("/process/([0-9a-f]{16}-[0-9]+-[0-9]+)/objects/")
 
 

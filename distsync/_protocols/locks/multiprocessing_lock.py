@@ -5,11 +5,14 @@ Source: ZooKeeper recipes, "Locks", the unlock protocol, applied to the znode of
 If another process releases the lock, the former holder simply stops holding it, and an acquire
 starts again. Only a release by the former holder reports an error. It changes nothing, since
 another process may hold the lock by then. The end of a session is a loss as for every lock.
+
+What a process holds at its end is free, and may still be released once (see ended_holders.py).
 """
 
 from __future__ import annotations
 
 from distsync._protocols import wait_queue
+from distsync._protocols.ended_holders import ended_in, forget
 from distsync._protocols.locks.cache_revocation import is_cached_entry, is_occupied
 from distsync._protocols.locks.lock import MAX_LOCAL_HANDOVERS, Grant, LockCore
 from distsync._protocols.retries import INTERRUPTED, read, read_all
@@ -96,11 +99,16 @@ async def _was_released_elsewhere(grant: Grant | None, lost: LockLostError) -> b
 async def _release_elsewhere(directory: str) -> None:
     while True:
         _, listing = await read_all(Sync(directory), Children(directory))
-        holders = wait_queue.in_order(listing.names)[:1] if isinstance(listing, Listing) else []
-        if not holders or await _is_only_cached(directory, holders[0]):
+        names = listing.names if isinstance(listing, Listing) else ()
+        holders = wait_queue.in_order(names)[:1]
+        if holders and not await _is_only_cached(directory, holders[0]):
+            if await _delete_holder(f"{directory}/{holders[0].name}"):
+                return
+        elif ended := ended_in(names):
+            if await forget(f"{directory}/{ended[0]}"):
+                return
+        else:
             raise ReleasedTooOftenError(directory)
-        if await _delete_holder(f"{directory}/{holders[0].name}"):
-            return
 
 
 async def _is_only_cached(directory: str, first: wait_queue.ContenderNode) -> bool:

@@ -16,6 +16,7 @@ from contextlib import suppress
 from functools import partial
 
 from distsync._protocols import wait_queue
+from distsync._protocols.ended_holders import ended_in
 from distsync._protocols.locks.grant import Grant, TemporaryOwner, of_owner
 from distsync._protocols.receipts import Operation
 from distsync._protocols.retries import read_all
@@ -309,7 +310,7 @@ async def drop_permit(core: SemaphoreCore, grant: Grant, max_permits: int | None
 
 
 async def _release_permit_elsewhere(release: PermitRelease) -> None:
-    """Release any permit that is held, or add one if none is; in the background at the deadline.
+    """Release any permit that is held, or that an ended process held, or add one; in the background at the deadline.
 
     If this is interrupted, the caller must run ``release.finish()`` in the background.
     """
@@ -318,10 +319,11 @@ async def _release_permit_elsewhere(release: PermitRelease) -> None:
         while True:
             _, listing, node = await read_all(Sync(path), Children(path), GetData(path))
             limit = core.limit(node) if isinstance(node, Node) else core.initial
-            holders = wait_queue.in_order(listing.names)[:limit] if isinstance(listing, Listing) else []
+            names = listing.names if isinstance(listing, Listing) else ()
+            released = [each.name for each in wait_queue.in_order(names)[:limit]] or ended_in(names)
             operations: tuple[Operation, ...]
-            if holders:
-                operations = (Delete(f"{path}/{holders[0].name}"),)
+            if released:
+                operations = (Delete(f"{path}/{released[0]}"),)
             elif max_permits is not None and limit >= max_permits:
                 raise OverReleaseError("Semaphore released too many times")
             else:
