@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import heapq
 import itertools
-import logging
 import math
 import threading
 from collections import deque
@@ -32,6 +31,7 @@ from distsync._client.lease.lease_clock import LeaseClock
 from distsync._client.own_threads import join
 from distsync._client.transport.reply_futures import Batch
 from distsync._client.transport.session import ZooKeeperSession
+from distsync._log import OwnLogger
 from distsync.errors import ClientClosedError
 
 #: Interval in seconds between checks of a lost connection, in addition to kazoo's own attempts.
@@ -45,7 +45,7 @@ TICKS_PER_TIMEOUT, TICK_S = 6, 0.5
 #: the session that follows a reconnect.
 BATCH = 50
 
-logger = logging.getLogger("distsync.client")
+logger = OwnLogger("distsync.client")
 
 HandedOverCall = tuple[ProtocolRun, "BaseException | None"]
 """A call and the error that ended it; with None, the call continues in the background."""

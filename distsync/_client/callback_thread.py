@@ -7,7 +7,6 @@ calls the later ones. So the callbacks begin in the order of their events in any
 
 from __future__ import annotations
 
-import logging
 import sys
 import threading
 from collections import deque
@@ -16,9 +15,10 @@ from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple
 
 from distsync._client.own_threads import join
+from distsync._log import OwnLogger
 from distsync._protocols.steps import Several
 
-logger = logging.getLogger("distsync.client")
+logger = OwnLogger("distsync.client")
 
 #: Seconds that a callback may take before later ones are called by another thread. Far longer than
 #: a callback that only notifies the program takes, and shorter than most session timeouts.

@@ -25,6 +25,7 @@ from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
+from distsync import _log_thread
 from distsync._import_gate import importing
 
 if TYPE_CHECKING:
@@ -200,6 +201,7 @@ def close_all() -> None:
     try:
         for callback in _before_end_callbacks:
             callback()
+        _log_thread.end()
     finally:
         process.ended_by = threading.get_ident()
         close_clients()
@@ -224,6 +226,7 @@ def _close_if_alone() -> None:
     """Close all clients, unless other non-daemon threads still run, which are joined after this."""
     here = threading.current_thread()
     if all(thread is here or thread.daemon for thread in threading.enumerate()):
+        _log_thread.end()
         process.ended_by = threading.get_ident()
         close_clients()
 

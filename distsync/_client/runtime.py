@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import sys
 import threading
 import time
@@ -33,6 +32,7 @@ from distsync._client.transport.kazoo_requests import Translator
 from distsync._client.transport.reply_futures import Batch, ReplyFuture
 from distsync._client.transport.session import ZooKeeperSession
 from distsync._client.wait_log import Loggable, LogThrottle, WaitProgress, log_owner, log_state, log_wait
+from distsync._log import OwnLogger
 from distsync._protocols.steps import Connected, Hold, Loss, Request, SessionInfo, Signal
 from distsync._signal_handlers import raise_if_from_handler
 from distsync.errors import (
@@ -59,7 +59,7 @@ BLOCKING_CALL_REFUSED = (
     "another call: set a threading.Event, or put into a queue.SimpleQueue"
 )
 
-logger = logging.getLogger("distsync.client")
+logger = OwnLogger("distsync.client")
 
 
 class ClientRuntime:

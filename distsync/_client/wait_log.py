@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 from distsync._client import contender_info
 from distsync._client.connection_state import ConnectionState
+from distsync._log import OwnLogger
 from distsync._protocols.steps import GetData, Listing, Node
 from distsync.errors import DistsyncError
 
@@ -28,8 +29,8 @@ MAX_LOG_INTERVAL_S = 60.0
 #: Maximum number of objects whose last lines are remembered.
 MAX_REMEMBERED_OBJECTS = 1000
 
-logger = logging.getLogger("distsync.wait")
-logger_of_states = logging.getLogger("distsync.client")
+logger = OwnLogger("distsync.wait")
+logger_of_states = OwnLogger("distsync.client")
 
 
 def log_state(state: ConnectionState, where: str, session_id: int | None, failure: Exception | None) -> None:

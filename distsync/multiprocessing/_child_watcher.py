@@ -13,7 +13,6 @@ would close an unrelated file with the same number.
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
 import weakref
@@ -24,8 +23,9 @@ from typing import Any
 
 from distsync._client import lifecycle, session_handover
 from distsync._client.session_handover import SessionHandover
+from distsync._log import OwnLogger
 
-logger = logging.getLogger("distsync.multiprocessing")
+logger = OwnLogger("distsync.multiprocessing")
 
 
 class Child:

@@ -6,7 +6,6 @@ deleted.
 
 from __future__ import annotations
 
-import logging
 import queue
 import threading
 import uuid
@@ -15,6 +14,7 @@ from multiprocessing import connection
 from typing import Any, Protocol
 
 from distsync._client.client import Client
+from distsync._log import OwnLogger
 from distsync._protocols.pool.callers import Caller, Initializer, TaskReply, sweep_all
 from distsync._protocols.pool.tasks import DONE, REFUSED, PoolCore, Task
 from distsync._protocols.queues.bulk import Progress
@@ -42,7 +42,7 @@ LAST_S = 5.0
 
 RUN, CLOSE, TERMINATE = "RUN", "CLOSE", "TERMINATE"
 
-logger = logging.getLogger("distsync.multiprocessing")
+logger = OwnLogger("distsync.multiprocessing")
 
 
 class ProgressListener(Protocol):

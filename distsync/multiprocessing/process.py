@@ -13,7 +13,6 @@ Here, the exit code is that of the process, or 255 if it is lost.
 from __future__ import annotations
 
 import functools
-import logging
 import multiprocessing as _stdlib
 import os
 import threading
@@ -29,13 +28,14 @@ from typing import TYPE_CHECKING, Any
 from distsync._client import default_client, lifecycle, session_handover
 from distsync._client.naming import inference
 from distsync._import_gate import importing
+from distsync._log import OwnLogger
 from distsync.multiprocessing._child_watcher import Child, watcher
 
 if TYPE_CHECKING:
     from distsync._client.settings import Settings
 
 
-logger = logging.getLogger("distsync.multiprocessing")
+logger = OwnLogger("distsync.multiprocessing")
 
 #: Exit code of a process that was reaped elsewhere, as in asyncio.
 UNKNOWN_EXIT_CODE = 255

@@ -164,6 +164,14 @@ class Queue(_Base[Item]):
             raise ValueError(f"Queue {self!r} is closed")
         return feeder
 
+    _stdlib_name = "Queue"
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        """The class that isinstance() accepts too: that of multiprocessing, which logging.config requires."""
+        kind: type = getattr(sys.modules.get("multiprocessing.queues"), self._stdlib_name, type(self))
+        return kind
+
     def put(self, obj: Item, block: bool = True, timeout: float | None = None) -> None:
         """Put an item into the queue. With a bound, wait for room if the queue is full.
 
@@ -440,6 +448,8 @@ class JoinableQueue(Queue[Item]):
         'first'
         >>> jobs.task_done(); jobs.join()
     """
+
+    _stdlib_name = "JoinableQueue"
 
     def put(self, obj: Item, block: bool = True, timeout: float | None = None) -> None:
         """Put an item into the queue and count it, waiting for room if the queue is bounded and full.

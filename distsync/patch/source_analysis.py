@@ -223,9 +223,6 @@ class Source:
         if means.endswith(".ProcessPoolExecutor") and self._is_given(node, "mp_context", 1):
             what = "ProcessPoolExecutor makes the standard library's queues of mp_context, which is distsync's here"
             yield self._refused_finding(node, what, "leave mp_context out, or use distsync.futures.Executor")
-        if means.endswith(".QueueHandler"):
-            what = "a QueueHandler puts log records into a queue, which logs itself if it is distsync's"
-            yield self._kept_finding(node, what, "keep the loggers distsync and kazoo away from it")
         name = node.args[0].value if node.args and isinstance(node.args[0], ast.Constant) else None
         called = self.means(node.func) or (node.func.id if isinstance(node.func, ast.Name) else "")
         if called in ("importlib.import_module", "__import__") and self._is_swapped(name):

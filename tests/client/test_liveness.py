@@ -13,7 +13,7 @@ from helpers.servers import ServerProcess
 from helpers.timing import PATIENCE, UNIT, eventually
 from helpers.worker_processes import Running, expire, waiting_calls
 
-from distsync import ClientClosedError, DeadlineError, Lock, Queue, Semaphore, SharedLock
+from distsync import ClientClosedError, DeadlineError, Lock, Queue, Semaphore, SharedLock, _log_thread
 from distsync._client import wait_log
 from distsync._client.client import Client
 from distsync._client.connection_state import ConnectionState
@@ -36,6 +36,7 @@ def heard(caplog: pytest.LogCaptureFixture) -> Iterator[Callable[[str], list[str
     """The lines of a log so far, each with its level."""
 
     def lines(name: str) -> list[str]:
+        _log_thread.flush(PATIENCE)
         return [f"{one.levelname} {one.getMessage()}" for one in caplog.records if one.name == f"distsync.{name}"]
 
     with caplog.at_level(logging.INFO, "distsync"):

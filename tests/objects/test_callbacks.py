@@ -74,7 +74,7 @@ def test_callback_that_never_returns_stops_no_callback_of_any_kind(
     for each in (cause, *causes):
         each()
     eventually(lambda: called == set(EVENTS))
-    assert any("never_returns of the module" in record.getMessage() for record in caplog.records)
+    eventually(lambda: any("never_returns of the module" in record.getMessage() for record in caplog.records))
     client.close()
 
 

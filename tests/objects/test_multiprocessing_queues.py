@@ -5,6 +5,11 @@ Two processes stand for two machines: they share only the server and a name.
 
 from __future__ import annotations
 
+import copy
+import logging.config
+import multiprocessing.queues
+import pickle
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -454,3 +459,18 @@ def test_unnamed_queue_leaves_no_znode_behind(make_client: MakeClient, namespace
     eventually(lambda: bool(observer.tree(path)))
     del queue
     eventually(lambda: not observer.tree(path))
+
+
+@pytest.mark.parametrize("name", ["Queue", "JoinableQueue"])
+def test_queue_is_one_of_multiprocessing_to_isinstance_and_logging_config(client: Client, name: str) -> None:
+    """logging.config of Python 3.13 refused it as the queue of a QueueHandler."""
+    kind: Any = getattr(face, name)
+    queue = kind(name="q", client=client)
+    assert isinstance(queue, kind)
+    assert isinstance(queue, getattr(multiprocessing.queues, name))
+    assert type(pickle.loads(pickle.dumps(queue))) is kind
+    assert type(copy.copy(queue)) is kind
+    if sys.version_info >= (3, 13):
+        logging.config.dictConfig(
+            {"version": 1, "handlers": {"q": {"class": "logging.handlers.QueueHandler", "queue": queue}}}
+        )

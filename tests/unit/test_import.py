@@ -13,7 +13,7 @@ PACKAGE = Path(__file__).parents[2] / "distsync"
 FACES = ["distsync", *(f"distsync.{path.stem}" for path in PACKAGE.glob("[a-z]*.py"))]
 ALL = "import " + ", ".join(FACES)
 OBJECTS = [f"distsync._objects.{path.stem}" for path in PACKAGE.glob("_objects/[a-z]*.py")]
-MORE_MODULES = {"import distsync.threading, distsync.queue": 75, ALL: 122}
+MORE_MODULES = {"import distsync.threading, distsync.queue": 77, ALL: 124}
 """Modules that faces may load beyond kazoo's, and beyond asyncio's where the face of asyncio is one of them. It stands
 for time, but is the same on every machine."""
 

@@ -24,16 +24,21 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "errors": (),
     "_version": (),
     "_import_gate": (),
+    "_log": (),
+    "_log_thread": ("_log",),
     "_pickle": (),
     "_signal_handlers": (),
-    FACE: (FACE, "_protocols", "_client", "_import_gate", "_pickle", "_signal_handlers", "_version", "errors"),
+    FACE: (
+        *(FACE, "_protocols", "_client", "_import_gate", "_log", "_log_thread", "_pickle", "_signal_handlers"),
+        *("_version", "errors"),
+    ),
     "__init__": (FACE, "_client", "_import_gate", "_version", "errors", "_server.autostart.address_file"),
     "_protocols": ("_protocols", "_wire.records", "_signal_handlers", "errors"),
     "_client": (
         *("_client", "_protocols.steps", "_wire", "_server.autostart.find_or_start"),
-        *("_import_gate", "_pickle", "_signal_handlers", "_version", "errors"),
+        *("_import_gate", "_log", "_log_thread", "_pickle", "_signal_handlers", "_version", "errors"),
     ),
-    "_server": ("_server", "_wire", "_pickle", "errors"),
+    "_server": ("_server", "_wire", "_log", "_log_thread", "_pickle", "errors"),
     "_wire": ("_wire", "errors"),
 }
 """From each layer, the layers or single modules that its files may import."""

@@ -45,6 +45,7 @@ from distsync._client.settings import Settings
 from distsync._client.transport import fast_io
 from distsync._client.transport.kazoo_errors import unknown_error
 from distsync._client.transport.reply_futures import ReplyFuture
+from distsync._log import OwnLogger
 from distsync._signal_handlers import raise_if_from_handler
 from distsync.errors import PayloadTooLargeError
 
@@ -82,7 +83,7 @@ SERVER_CLOSED = (
     ": connection closed by the server (is maxClientCnxns reached, does it expect TLS, or is it starting or stopping?)"
 )
 
-logger = logging.getLogger("distsync.client.kazoo")
+logger = OwnLogger("distsync.client.kazoo")
 
 
 #: Requests whose reprs contain secrets.
@@ -95,7 +96,7 @@ def _has_no_secret(record: logging.LogRecord) -> bool:
     return "passwd" not in str(record.msg) and not any(isinstance(one, SECRETS) for one in arguments)
 
 
-logger.addFilter(_has_no_secret)
+logging.getLogger("distsync.client.kazoo").addFilter(_has_no_secret)
 
 
 create_tcp_connection = with_real_time(utils.create_tcp_connection)

@@ -12,10 +12,10 @@ number has doubled.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from typing import Any
 
+from distsync._log import OwnLogger
 from distsync._protocols.steps import Connected, Create, Delete, Ephemerals, Exists, Multi, Request, SessionInfo, Stat
 from distsync.errors import (
     ClientClosedError,
@@ -26,7 +26,7 @@ from distsync.errors import (
     SessionLostError,
 )
 
-logger = logging.getLogger("distsync.client")
+logger = OwnLogger("distsync.client")
 
 #: Number of known znodes up to which they are not compared while connected.
 FEW = 1000

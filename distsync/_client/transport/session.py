@@ -12,7 +12,6 @@ held during a wait, and no reply is lost when the state changes:
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -31,11 +30,12 @@ from distsync._client.transport.kazoo_requests import Translator, result_of
 from distsync._client.transport.own_nodes import OwnNodes
 from distsync._client.transport.reply_futures import Batch, Outcome, ReplyFuture
 from distsync._client.transport.watch_table import WatchTable
+from distsync._log import OwnLogger
 from distsync._protocols.steps import Create, Delete, Multi, Request, SessionInfo, SetData, Signal, Sync
 from distsync._signal_handlers import raise_if_from_handler
 from distsync.errors import ClientClosedError, ConfigurationError, SessionLostError
 
-logger = logging.getLogger("distsync.client")
+logger = OwnLogger("distsync.client")
 
 #: Requests whose replies prove that the session was alive when they were sent (see lease_clock.py).
 PROVING_REQUESTS = (Create, Delete, SetData, Multi, Sync)

@@ -1,0 +1,181 @@
+"""Log handlers are the program's code: they may use distsync, raise, or never return."""
+
+from __future__ import annotations
+
+import logging
+import logging.handlers
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers.servers import ServerProcess
+from helpers.subprocesses import LIMIT, Shells
+from helpers.timing import PATIENCE, UNIT, eventually
+from helpers.worker_processes import Running
+
+from distsync import Lock, Queue
+from distsync._client.client import Client
+from distsync.testing.faulty_proxy import Proxy
+
+MakeClient = Callable[..., Client]
+Handle = Callable[[logging.Handler], None]
+
+
+def _is_of_client_or_program(record: logging.LogRecord) -> bool:
+    return record.name in ("distsync.client", "program")
+
+
+class Calling(logging.Handler):
+    """Passes each message to a function."""
+
+    def __init__(self, emit: Callable[[str], object]) -> None:
+        super().__init__()
+        self._emit = emit
+        self.addFilter(_is_of_client_or_program)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._emit(record.getMessage())
+
+
+@pytest.fixture
+def handle() -> Iterator[Handle]:
+    """Adds a handler to the root logger, whose level is INFO during the test."""
+    root, added = logging.getLogger(), list[logging.Handler]()
+    level = root.level
+
+    def add(handler: logging.Handler) -> None:
+        added.append(handler)
+        root.addHandler(handler)
+
+    root.setLevel(logging.INFO)
+    yield add
+    root.setLevel(level)
+    for handler in added:
+        root.removeHandler(handler)
+
+
+def test_first_use_of_a_client_in_a_queue_handler_connects(make_client: MakeClient, handle: Handle) -> None:
+    """The connection's thread logged that it was connected, and waited for the handler, which waited for it."""
+    client = make_client(connect_timeout=40 * UNIT)
+    records: Queue[Any] = Queue(name="records", client=client)
+    handler = logging.handlers.QueueHandler(records)
+    handler.addFilter(_is_of_client_or_program)
+    handle(handler)
+    logging.getLogger("program").warning("the program's own")
+    told = [records.get(timeout=PATIENCE).getMessage() for _ in range(2)]
+    assert told[0] == "the program's own"
+    assert told[1].startswith("connected to")
+
+
+def test_handler_may_take_a_lock_at_its_first_line(make_client: MakeClient, handle: Handle) -> None:
+    client, seen = make_client(connect_timeout=40 * UNIT), list[str]()
+
+    def emit(message: str) -> None:
+        with Lock(name="lines", client=client):
+            seen.append(message)
+
+    handle(Calling(emit))
+    logging.getLogger("program").warning("the program's own")
+    assert seen[0] == "the program's own"
+    eventually(lambda: len(seen) == 2)
+
+
+def test_client_reconnects_while_a_handler_waits_for_a_lock(
+    make_client: MakeClient, proxy: Proxy, handle: Handle
+) -> None:
+    """The connection's thread waited for the handler's lock, which the waiting thread held, and never reconnected."""
+    client, other = make_client(hosts=proxy.hosts), make_client()
+    taken, seen = Lock(name="lines", client=other), list[str]()
+
+    def emit(message: str) -> None:
+        with Lock(name="lines", client=client):
+            seen.append(message)
+
+    taken.acquire()
+    client.sync()
+    handle(Calling(emit))
+    program = Running(logging.getLogger("program").warning, "the program's own")
+    eventually(lambda: taken.waiters())
+    for _ in range(2):
+        proxy.refuse()
+        eventually(lambda: client.state != "connected")
+        proxy.heal()
+        eventually(lambda: client.state == "connected")
+    taken.release()
+    program.result()
+    eventually(lambda: len(seen) > 2)
+    assert seen[0] == "the program's own"
+    client.close()
+
+
+def test_handler_that_raises_harms_no_call_and_is_reported(
+    make_client: MakeClient, handle: Handle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reported: list[threading.ExceptHookArgs] = []
+
+    def emit(message: str) -> None:
+        raise SystemExit(message)
+
+    monkeypatch.setattr(threading, "excepthook", reported.append)
+    handle(Calling(emit))
+    client = make_client(connect_timeout=40 * UNIT)
+    with Lock(name="any", client=client):
+        eventually(lambda: reported)
+    assert [str(each.exc_value) for each in reported] == [
+        f"connected to {client.settings.hosts}, session 0x{client.session_id:x}"
+    ]
+
+
+def test_record_keeps_thread_time_and_line_and_is_made_by_the_programs_factory(
+    make_client: MakeClient, handle: Handle
+) -> None:
+    factory, seen = logging.getLogRecordFactory(), list[logging.LogRecord]()
+
+    def make(*arguments: Any, **options: Any) -> logging.LogRecord:
+        record = factory(*arguments, **options)
+        record.color = "green"
+        return record
+
+    handler = logging.Handler()
+    handler.addFilter(_is_of_client_or_program)
+    handler.emit = seen.append  # type: ignore[method-assign]
+    handle(handler)
+    logging.setLogRecordFactory(make)
+    try:
+        make_client().sync()
+        eventually(lambda: seen)
+    finally:
+        logging.setLogRecordFactory(factory)
+    record = seen[0]
+    assert (record.name, record.funcName, record.module) == ("distsync.client", "log_state", "wait_log")
+    assert record.threadName != "distsync-log"
+    assert record.thread != threading.get_ident()
+    assert getattr(record, "color", None) == "green"
+
+
+ENDS = """
+import logging, logging.handlers
+from distsync.multiprocessing.queues import Queue
+
+queue = Queue(name="q")
+logging.getLogger().setLevel(logging.INFO)
+logging.getLogger().addHandler(logging.handlers.QueueHandler(queue))
+logging.info("the program's own")
+print(queue.get().getMessage())
+print("connect" in queue.get().getMessage().lower())
+"""
+
+
+@pytest.fixture
+def shells(server: ServerProcess, namespace: str, tmp_path: Path) -> Iterator[Shells]:
+    made = Shells(tmp_path, {"DISTSYNC_HOSTS": server.hosts, "DISTSYNC_NAMESPACE": namespace})
+    yield made
+    made.close()
+
+
+def test_program_whose_queue_handler_gets_distsyncs_records_ends_in_silence(shells: Shells) -> None:
+    """Records of the end reached the handler after its queue and client were closed."""
+    program = shells.start("-c", ENDS)
+    assert program.communicate(timeout=LIMIT) == ("the program's own\nTrue\n", "")
