@@ -689,4 +689,4 @@ class JoinableQueue(Queue[Item]):
         Note:
             Costs 4 requests in 1 round trip.
         """
-        return int(self._ask(self._claims.znodes.size()))
+        return int(self._ask(self._claims.size()))

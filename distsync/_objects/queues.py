@@ -208,9 +208,10 @@ class Queue(_QueueBase[Item]):
             Getters are served in FIFO order; a getter that arrives while an item is available
             may overtake them.
 
-            If the session ends, the call continues in the next one. If interrupted, an item in
-            transit is put back in its place. As in the standard library, an item is lost if the
-            interrupt hits the last instructions of the call; a JoinableQueue would redeliver it.
+            If the session ends, the call continues in the next one. If interrupted, or late, an item
+            in transit is put back in its place, before this process gets another one. As in the
+            standard library, an item is lost if the interrupt hits the last instructions of the
+            call; a JoinableQueue would redeliver it.
 
             Source: ZooKeeper recipes, "Queues".
         """
@@ -370,7 +371,7 @@ class Queue(_QueueBase[Item]):
         Note:
             Costs 3 requests in 1 round trip.
         """
-        size = int(self._ask(self._core.znodes.size()))
+        size = int(self._ask(self._core.size()))
         return min(size, self.maxsize) if self.maxsize > 0 else size
 
     def empty(self) -> bool:
@@ -713,7 +714,7 @@ class SimpleQueue(_QueueBase[Item]):
         Note:
             Costs 3 requests in 1 round trip.
         """
-        return int(self._ask(self._core.znodes.size()))
+        return int(self._ask(self._core.size()))
 
     def empty(self) -> bool:
         """Return whether the queue is empty, which may change at any time.

@@ -48,7 +48,10 @@ from distsync._protocols.steps import (
     SessionAlive,
     SessionInfo,
     SetData,
+    Signal,
     Sync,
+    Wait,
+    WakeReason,
 )
 from distsync._signal_handlers import is_interrupt
 from distsync.errors import BadVersionError, DeadlineError, NoNodeError, NotEmptyError, OutcomeUnknownError, ZnodeError
@@ -104,6 +107,29 @@ class Abandoned(Exception):
     """The transaction was not executed, and is no longer needed."""
 
 
+class Unsettled:
+    """Transactions of calls that ended before the reply, whose effects are being undone."""
+
+    def __init__(self) -> None:
+        self._signals: list[Signal] = []
+
+    def add(self, settled: Signal) -> None:
+        """Record a transaction until ``settled`` fires."""
+        self._signals.append(settled)
+
+    async def wait_until_settled(self) -> None:
+        """Wait until all that was recorded is undone, so that this call does not see its effects.
+
+        Raises DeadlineError.
+        """
+        while self._signals:
+            settled = self._signals[0]
+            if not settled.fired and await Wait(settled, allow_grace=True) is WakeReason.DEADLINE:
+                raise DeadlineError("the return of what an interrupted call had taken")
+            if settled in self._signals:
+                self._signals.remove(settled)
+
+
 class Receipts:
     """Receipts of one process, for reuse."""
 
@@ -154,6 +180,7 @@ class Receipts:
         on_unknown_outcome: Callable[[bool | None], Protocol[None]] | None = None,
         still_needed: StillNeeded = always,
         basis: Basis | None = None,
+        unsettled: Unsettled | None = None,
     ) -> CommitOutcome:
         """Execute all of ``operations``, or none.
 
@@ -166,6 +193,8 @@ class Receipts:
             still_needed: Asked each time before the transaction is sent.
             basis: What the versions in ``operations`` depend on; None repeats the transaction over
                 any connection.
+            unsettled: Where to record that ``on_unknown_outcome`` is due, until it has ended. An
+                interrupted call waits for that, as long as its clean-up may last.
 
         Returns:
             The results, and the replies to ``reads``.
@@ -240,7 +269,12 @@ class Receipts:
             if late is not None and (not in_doubt or (in_flight and not late.sent)):
                 self.free.append(receipt)
                 raise
-            await Background(self._settle(receipt, nonce, on_unknown_outcome))
+            settled = Signal()
+            await Background(self._settle(receipt, nonce, on_unknown_outcome, settled))
+            if unsettled is not None:
+                unsettled.add(settled)
+                if late is None:
+                    await Wait(settled)
             if late is not None:
                 raise OutcomeUnknownError("a transaction", operations[0].path, "deadline") from error
             raise
@@ -323,16 +357,23 @@ class Receipts:
                 raise created if isinstance(created, BaseException) else alive
 
     async def _settle(
-        self, receipt: Receipt, nonce: bytes, on_unknown_outcome: Callable[[bool | None], Protocol[None]] | None
+        self,
+        receipt: Receipt,
+        nonce: bytes,
+        on_unknown_outcome: Callable[[bool | None], Protocol[None]] | None,
+        settled: Signal,
     ) -> None:
         """Find out the outcome.
 
         Then nothing is in flight any more, and the receipt can be reused.
         """
-        done, _ = await executed(receipt, nonce)
-        self.free.append(receipt)
-        if on_unknown_outcome is not None:
-            await on_unknown_outcome(done)
+        try:
+            done, _ = await executed(receipt, nonce)
+            self.free.append(receipt)
+            if on_unknown_outcome is not None:
+                await on_unknown_outcome(done)
+        finally:
+            settled.fire()
 
 
 def _in_session(receipt: Receipt, operations: Sequence[Operation]) -> tuple[Check, ...]:

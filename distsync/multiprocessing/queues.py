@@ -297,7 +297,7 @@ class Queue(_Base[Item]):
         seconds = ask_timeout_of(self.client, None)
         if not self._feeder.flush(seconds):
             raise DeadlineError(f"sending the items of {self.path}")
-        size = int(self._ask(self._core.znodes.size()))
+        size = int(self._ask(self._core.size()))
         return min(size, self._maxsize) if self._maxsize > 0 else size
 
     def empty(self) -> bool:
@@ -607,7 +607,7 @@ class SimpleQueue(_Base[Item]):
             Costs 3 requests in 1 round trip.
         """
         self._check_open()
-        return int(self._ask(self._core.znodes.size())) == 0
+        return int(self._ask(self._core.size())) == 0
 
     def close(self) -> None:
         """Close the queue for this process. Other processes can still use it.

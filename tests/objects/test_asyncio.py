@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import pickle
 import threading as stdlib_threading
 import time
@@ -538,6 +539,56 @@ def test_cancellation_at_any_await_of_a_get_loses_no_item(
         assert await ours.get() == "item"
         await cancel_repeatedly(ours.get, check, monkeypatch, 5, begin=lambda: theirs.put("item"))
         assert theirs.qsize() == 0
+
+    run(scenario())
+
+
+def test_cancellation_at_any_await_of_a_get_has_put_its_item_back_when_the_call_ends(
+    far: Client, proxy: Proxy, other: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was put back later, so that the next get took the item behind it, and the queue seemed to be empty."""
+    ours: tasks.Queue[int] = tasks.Queue(name="q", client=far)
+    theirs: queue.Queue[int] = queue.Queue(name="q", client=other)
+    numbers, got = itertools.count(), []
+
+    def fill() -> None:
+        while theirs.qsize() < 2:
+            theirs.put(next(numbers))
+
+    async def get() -> None:
+        ours.twin._core.names.clear()  # so that there are as many requests each time
+        got.append(await ours.get())
+
+    async def check(where: int) -> None:
+        await get()
+        assert theirs.qsize() == 1, f"after a cancel at {where}"
+        fill()
+
+    async def scenario() -> None:
+        await ours.put(next(numbers))
+        await get()
+        proxy.delay(UNIT / 50)
+        await cancel_repeatedly(get, check, monkeypatch, 10, begin=fill)
+        assert got == list(range(len(got)))
+
+    run(scenario())
+
+
+def test_cancellation_at_any_await_of_an_acquire_has_put_the_permit_back_when_the_call_ends(
+    far: Client, proxy: Proxy, other: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours, theirs = tasks.Semaphore(0, name="s", client=far), threading.Semaphore(0, name="s", client=other)
+
+    async def check(where: int) -> None:
+        assert theirs.get_value() == 1, f"after a cancel at {where}"
+        assert not ours.locked()
+
+    async def scenario() -> None:
+        theirs.release()
+        await ours.acquire()
+        proxy.delay(UNIT / 50)
+        await cancel_repeatedly(ours.acquire, check, monkeypatch, 5, begin=theirs.release)
+        assert theirs.get_value() == 0
 
     run(scenario())
 

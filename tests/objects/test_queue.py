@@ -16,15 +16,17 @@ from helpers.worker_processes import Peer, Running, expire, results, waiting_cal
 
 import distsync
 from distsync import JoinableQueue
+from distsync._client import deadlines
 from distsync._client.client import Client
 from distsync._protocols.queues import acknowledgement, claim_layout, segments
 from distsync._protocols.queues import fifo as queue_protocol
-from distsync._protocols.steps import Wait
+from distsync._protocols.steps import Multi, Pipeline, Wait
 from distsync._wire import message_codec
 from distsync._wire.codes import OpCode
 from distsync.errors import CorruptNodeError, OutcomeUnknownError, PayloadError, PayloadTooLargeError
 from distsync.queue import Empty, Full, Queue, ShutDown, SimpleQueue
 from distsync.testing import EmbeddedServer
+from distsync.testing.faulty_proxy import Proxy
 
 MakeClient = Callable[..., Client]
 
@@ -757,3 +759,38 @@ def test_get_many_refuses_invalid_arguments(client: Client) -> None:
             queue.get_many(wrong)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="non-negative"):
         queue.get_many(1, timeout=-1)
+
+
+def test_get_that_timed_out_in_transit_lets_the_next_one_take_no_later_item(far: Client, proxy: Proxy) -> None:
+    """The next get did not wait until the item that the late one had taken was back."""
+    queue = Queue[int](name="q", client=far)
+    queue.put_many(range(4))
+    assert queue.get() == 0
+    proxy.delay(deadlines.GRACE_S)
+    with pytest.raises(Empty):
+        queue.get(timeout=deadlines.NO_WAIT_S)
+    proxy.heal()
+    assert queue.qsize() == 3
+    assert [queue.get(timeout=PATIENCE) for _ in range(3)] == [1, 2, 3]
+
+
+def test_claim_that_timed_out_in_transit_lets_the_next_one_claim_no_later_item(
+    far: Client, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = JoinableQueue[int](name="q", client=far)
+    queue.put_many(range(3))
+    assert queue.get() == 0
+    send = Pipeline.__init__
+
+    def delay_claim(pipeline: Pipeline, *requests: Any) -> None:
+        if isinstance(requests[0], Multi):
+            proxy.delay(deadlines.GRACE_S)
+        send(pipeline, *requests)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Pipeline, "__init__", delay_claim)
+        with pytest.raises(Empty):
+            queue.get(timeout=deadlines.NO_WAIT_S)
+    proxy.heal()
+    assert queue.qsize() == 2
+    assert [queue.get(timeout=PATIENCE) for _ in range(2)] == [1, 2]

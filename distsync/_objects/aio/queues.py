@@ -136,7 +136,8 @@ class Queue(AsyncObject, Generic[Item]):
             overtake them.
 
             If the session ends, the call continues in the next one. If cancelled, an item in
-            transit is put back in its place.
+            transit is put back in its place, before the call ends unless no server answers for a
+            second. A get at the same time, of another task or process, may get a later item.
 
             Source: ZooKeeper recipes, "Queues".
         """
@@ -214,7 +215,7 @@ class Queue(AsyncObject, Generic[Item]):
         Note:
             Costs 3 requests in 1 round trip, for which the event loop waits.
         """
-        size = int(self._run_blocking(self._sync._core.znodes.size()))
+        size = int(self._run_blocking(self._sync._core.size()))
         return min(size, self.maxsize) if self.maxsize > 0 else size
 
     def empty(self) -> bool:

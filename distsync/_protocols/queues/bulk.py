@@ -145,7 +145,9 @@ async def take_batch(core: QueueCore, paths: list[str]) -> list[bytes]:
             return []
         counted = (SetData(core.znodes.gets),) * len(items)
         back = partial(restore, core, items)
-        outcome = await core.receipts.commit(*map(Delete, items), *counted, on_unknown_outcome=back)
+        outcome = await core.receipts.commit(
+            *map(Delete, items), *counted, on_unknown_outcome=back, unsettled=core.unsettled
+        )
         taken = True
         core.gets_version = outcome.results[-1].version if outcome.results else core.gets_version
         return list(items.values())

@@ -322,6 +322,7 @@ class JoinableCore(AckQueue):
         self, contender_data: bytes, max_items: int, max_deliveries: int, only_undelivered: bool
     ) -> list[ClaimedItem] | None:
         while not await self._has_ahead():
+            await self.unsettled.wait_until_settled()
             paths = await self.look()
             if not paths:
                 if self.next_due is not None and self.next_due <= await self.now():
@@ -362,7 +363,9 @@ class JoinableCore(AckQueue):
             claims = self.claimable(never_delivered(claims) if only_undelivered else claims)
             writes = [SetData(each.path, each.label.before(each.payload), each.version - 1) for each in claims]
             ours = [Create(each.claim, contender_data, ephemeral=True) for each in claims]
-            outcome = await self.receipts.commit(*writes, *ours, on_unknown_outcome=partial(self._give_back, claims))
+            outcome = await self.receipts.commit(
+                *writes, *ours, on_unknown_outcome=partial(self._give_back, claims), unsettled=self.unsettled
+            )
             if outcome.results:
                 self._on_event(outcome.results[0])
             for each in claims:

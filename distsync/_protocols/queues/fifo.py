@@ -21,7 +21,7 @@ from distsync._protocols.group_commit import GroupCommitter
 from distsync._protocols.queues.blocking_get import LocalTurnQueue, take
 from distsync._protocols.queues.bounded import PendingPut
 from distsync._protocols.queues.segments import BATCH, SEGMENT, Segments, batches, before_all
-from distsync._protocols.receipts import CommitOutcome, Operation, Receipts, StillNeeded, always
+from distsync._protocols.receipts import CommitOutcome, Operation, Receipts, StillNeeded, Unsettled, always
 from distsync._protocols.retries import read, read_all
 from distsync._protocols.steps import (
     Background,
@@ -60,6 +60,9 @@ class QueueCore:
         self.znodes = Segments(path)
         self.getters = f"{path}/getters"
         self.turns = LocalTurnQueue()
+        #: Gets that were interrupted, whose items are being restored. Another get waits for them:
+        #: otherwise it would take a later item.
+        self.unsettled = Unsettled()
         self.head: str | None = None
         self.names: deque[str] = deque()
         self.prefetched: dict[str, bytes] = {}
@@ -126,7 +129,7 @@ class QueueCore:
     async def _expect_room(self, maxsize: int) -> None:
         """Raise ShutDown or Full if the queue is full, and Full if that is not known in time."""
         try:
-            if await self.znodes.size() < maxsize:
+            if await self.size() < maxsize:
                 return
             if await self.is_shutdown():
                 raise ShutDown
@@ -223,6 +226,7 @@ class QueueCore:
         the shutdown, because an item put before the shutdown may have arrived after the first
         listing.
         """
+        await self.unsettled.wait_until_settled()
         path = await self.next_path(maxsize)
         if path is None and await self.is_shutdown():
             path = await self.next_path(maxsize)
@@ -284,6 +288,7 @@ class QueueCore:
                 reads=(GetData(following),) if following else (),
                 # a discarded item is not restored
                 on_unknown_outcome=None if extra_operations else partial(self._restore, path, data),
+                unsettled=self.unsettled,
             )
             taken = True
             self.gets_version = outcome.results[1].version if outcome.results else self.gets_version
@@ -349,6 +354,11 @@ class QueueCore:
         return f"{segment}/{min(names, key=lambda name: name[-10:])}" if names else None
 
     # Counting
+
+    async def size(self) -> int:
+        """Return the number of items."""
+        await self.unsettled.wait_until_settled()
+        return await self.znodes.size()
 
     async def task_done(self) -> bool:
         """Count one more item as done. Return False if all items ever put are done already."""

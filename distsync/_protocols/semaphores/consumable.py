@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from distsync._protocols.queues.blocking_get import LocalTurnQueue, take
-from distsync._protocols.receipts import Receipts
+from distsync._protocols.receipts import Receipts, Unsettled
 from distsync._protocols.retries import ensure, read
 from distsync._protocols.steps import Children, Create, Delete, Guid, Watch
 from distsync._protocols.wait_queue import in_order
@@ -34,6 +34,8 @@ class SignalCore:
         self.takers = f"{path}/takers"
         self.receipts = receipts
         self.turns = LocalTurnQueue()
+        #: Acquisitions that were interrupted, whose permits are being restored. Another call waits for them.
+        self.unsettled = Unsettled()
 
     @property
     def idle(self) -> bool:
@@ -53,7 +55,8 @@ class SignalCore:
         while names := await self._names():  # if others took all of these, there may be new ones
             for name in names:
                 try:
-                    await self.receipts.commit(Delete(f"{self.permits}/{name}"), on_unknown_outcome=self._undo)
+                    permit = Delete(f"{self.permits}/{name}")
+                    await self.receipts.commit(permit, on_unknown_outcome=self._undo, unsettled=self.unsettled)
                     return name
                 except NoNodeError:
                     continue
@@ -65,6 +68,7 @@ class SignalCore:
             await self.release()
 
     async def _names(self, watch: Watch | None = None) -> list[str]:
+        await self.unsettled.wait_until_settled()
         while True:
             try:
                 listing = await read(Children(self.permits, watch))
