@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import logging
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -22,6 +24,8 @@ from distsync.errors import MismatchError, NotHeldError
 
 if TYPE_CHECKING:
     from distsync._client.client import Client
+
+logger = logging.getLogger("distsync.client")
 
 Result = TypeVar("Result")
 
@@ -70,7 +74,9 @@ class Partitioner(SharedObject):
         of members, is random.
 
         If the session ends, all shares are lost at once, ``on_release`` is called for each, and the
-        member joins again.
+        member joins again. So it does if another client deletes its znode. If a request is refused,
+        because of a quota for instance, the member gives up its shares, so that others take them, and
+        joins again once the server accepts a claim. Each is logged as a warning of ``distsync.client``.
 
         Znodes: ``<namespace>/partitioner/<name>/members``, like those of a Group;
         ``.../claims/<share>;<member>-<sequence>``, ephemeral, one for each share.
@@ -103,6 +109,8 @@ class Partitioner(SharedObject):
         self._shares = _checked(shares)
         self.on_acquire = validate_callback("on_acquire", on_acquire)
         self.on_release = validate_callback("on_release", on_release)
+        #: The thread in which a callback of this object runs.
+        self._calling: int | None = None
 
     def _arguments(self) -> tuple[Any, ...]:
         return (tuple(sorted(self._shares)),)
@@ -127,9 +135,10 @@ class Partitioner(SharedObject):
 
         Raises:
             MismatchError: The present members have other shares.
-            RuntimeError: This process is a member already.
+            RuntimeError: This process is a member already, or a callback of this partitioner calls this.
             DeadlineError: No server answered in time, and this process is not a member, or leaves
-                in the background. Subclass of TimeoutError.
+                in the background. Or an earlier `leave` that was late has not ended in time. Subclass
+                of TimeoutError.
 
         Note:
             Costs 2 requests and 1 for each present member. In the background it costs 1, then 4,
@@ -140,7 +149,11 @@ class Partitioner(SharedObject):
         member_data = json_data.encode(
             {**json_data.fields(describe()), "data": _said(self._shares)}, "the names of the shares"
         )
-        callbacks = Callbacks(partial(self._call, "on_acquire"), partial(self._call, "on_release"))
+        if self._calling == threading.get_ident():  # a membership ends after its callbacks only
+            raise RuntimeError(f"a callback of {self.path} cannot join it")
+        callbacks = Callbacks(
+            partial(self._call, "on_acquire"), partial(self._call, "on_release"), self._log_interrupted
+        )
         names: list[str] = []
         try:
             before = self._ask(self._core.join(member_data, callbacks, names), timeout)
@@ -196,7 +209,14 @@ class Partitioner(SharedObject):
     def _call(self, which: str, part: str, token: int) -> None:
         callback: OnShare | None = getattr(self, which)
         if callback is not None:
-            call_logged(callback, decode_name(part))
+            self._calling = threading.get_ident()
+            try:
+                call_logged(callback, decode_name(part))
+            finally:
+                self._calling = None
+
+    def _log_interrupted(self, reason: str) -> None:
+        logger.warning("%s: this process takes part no more, and joins again as soon as it can: %s", self.path, reason)
 
     # ---- held shares
 

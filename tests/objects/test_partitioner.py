@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import pickle
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from helpers.leak_census import Observer
 from helpers.remote_functions.membership import take_part
 from helpers.request_counts import counted
-from helpers.servers import ServerProcess
 from helpers.timing import PATIENCE, UNIT, eventually
 from helpers.worker_processes import Peer, Running, expire
-from kazoo.client import KazooClient
 from kazoo.security import make_acl
 
 from distsync import DeadlineError, MismatchError, NotHeldError
 from distsync._client.client import Client
+from distsync._protocols.state import partitioner
 from distsync.recipes import Partitioner
 
 MakeClient = Callable[..., Client]
@@ -200,43 +199,74 @@ def test_pickled_partitioner_has_the_same_shares(client: Client) -> None:
     assert ours._shares == set(SHARES)
 
 
-def test_member_without_permission_to_claim_shares_leaves(
-    server: ServerProcess, client: Client, make_client: MakeClient
+@pytest.mark.parametrize("what", ["member", "members", "everything"])
+def test_member_whose_znodes_are_deleted_joins_again(
+    what: str, client: Client, other: Client, observer: Observer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    ours, theirs = Partitioner(SHARES, name="p"), Partitioner(SHARES, name="p", client=make_client())
-    with permitted(server, ours, read=True, write=True, delete=True, admin=True) as admin:
-        theirs.join()
-        # each tries to take shares that the other one released
-        eventually(lambda: not theirs._core.member and not ours._core.member)
-        assert admin.get_children(f"{ours.path}/members") == admin.get_children(f"{ours.path}/claims") == []
+    """It held no share any more, for good, and nothing said so."""
+    ours, theirs = Partitioner(SHARES, name="p"), Partitioner(SHARES, name="p", client=other)
     ours.join()
-    assert ours.wait_for(lambda: len(ours) == 7, PATIENCE)
-    ours.leave()
+    theirs.join()
+    eventually(lambda: balance(ours, theirs) == [3, 4])
+    member = observer.kazoo.get_children(f"{ours.path}/members")[0]
+    deleted = ours.path + {"member": f"/members/{member}", "members": "/members", "everything": ""}[what]
+    transaction = observer.kazoo.transaction()  # otherwise the members return in the meantime
+    for path in sorted({deleted, *observer.tree(deleted)}, reverse=True):
+        transaction.delete(path)
+    assert not any(isinstance(each, Exception) for each in transaction.commit())
+    eventually(lambda: not observer.kazoo.exists(f"{ours.path}/members/{member}"))
+    eventually(lambda: len(observer.tree(f"{ours.path}/members")) == 2)
+    eventually(lambda: balance(ours, theirs) == [3, 4])
+    eventually(lambda: "joins again as soon as it can: its znode was deleted" in caplog.text)
+    for each in ours, theirs:
+        each.leave()
 
 
-def test_member_without_permission_to_release_shares_leaves(
-    server: ServerProcess, client: Client, make_client: MakeClient
+@pytest.mark.parametrize("denied", ["create", "delete"])
+def test_member_whose_claims_are_refused_leaves_until_they_are_accepted(
+    denied: str, client: Client, other: Client, observer: Observer, monkeypatch: pytest.MonkeyPatch, caplog: Any
 ) -> None:
-    ours, theirs = Partitioner(SHARES, name="p"), Partitioner(SHARES, name="p", client=make_client())
-    with permitted(server, ours, read=True, write=True, create=True, admin=True) as admin:
-        theirs.join()
-        eventually(lambda: not ours._core.member)
-        assert len(admin.get_children(f"{ours.path}/members")) == 1
-    theirs.leave()
-
-
-@contextmanager
-def permitted(server: ServerProcess, ours: Partitioner, **permissions: bool) -> Iterator[KazooClient]:
-    """Take all shares, and then grant only the given permissions on claims."""
+    """One refused request, because of a quota for instance, put the member out for good, and nothing said so."""
+    monkeypatch.setattr(partitioner, "REFUSED_S", UNIT / 5)
+    ours, theirs = Partitioner(SHARES, name="p"), Partitioner(SHARES, name="p", client=other)
     ours.join()
     assert ours.wait_for(lambda: len(ours) == len(SHARES), PATIENCE)
-    admin, path = KazooClient(server.hosts), f"{ours.path}/claims"
-    admin.start()
-    before = admin.get_acls(path)[0]
-    admin.set_acls(path, [make_acl("world", "anyone", **permissions)])
-    yield admin
-    admin.set_acls(path, before)
-    for name in admin.get_children(path):
-        admin.delete(f"{path}/{name}")
-    admin.stop()
-    admin.close()
+    claims, members = f"{ours.path}/claims", f"{ours.path}/members"
+    before = observer.kazoo.get_acls(claims)[0]
+    permissions = {"create": True, "delete": True, denied: False}
+    observer.kazoo.set_acls(claims, [make_acl("world", "anyone", read=True, write=True, admin=True, **permissions)])
+    theirs.join()
+    # either both try to take shares that the other one released, or the first one cannot release any
+    eventually(lambda: len(observer.tree(members)) == (denied == "delete"))
+    assert len(ours) == len(theirs) == 0
+    assert "joins again as soon as it can" in caplog.text
+    observer.kazoo.set_acls(claims, before)
+    eventually(lambda: balance(ours, theirs) == [3, 4])
+    for each in ours, theirs:
+        each.leave()
+    assert observer.tree(claims) == {}
+
+
+def test_join_after_a_leave_that_was_late_waits_for_its_end(client: Client) -> None:
+    """It said that the process takes part already, although `leave` had returned."""
+    released, may_release = threading.Event(), threading.Event()
+
+    def on_release(share: str) -> None:
+        with pytest.raises(RuntimeError, match="callback"):
+            ours.join()
+        released.set()
+        may_release.wait(PATIENCE)
+
+    ours = Partitioner(["a"], name="p", on_release=on_release)
+    ours.join()
+    assert ours.wait_for(lambda: len(ours) == 1, PATIENCE)
+    with pytest.raises(DeadlineError):
+        ours.leave(timeout=UNIT)
+    assert released.wait(PATIENCE)
+    with pytest.raises(DeadlineError):
+        ours.join(timeout=UNIT)
+    joining = Running(ours.join)
+    may_release.set()
+    joining.result()
+    assert ours.wait_for(lambda: len(ours) == 1, PATIENCE)
+    ours.leave()

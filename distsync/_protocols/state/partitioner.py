@@ -8,6 +8,10 @@ its quota follows from the list of members. A member with too many shares gives 
 too few takes free ones, and the claim decides. So no two members hold a share at the same time,
 whatever they believe about the group, and a share moves only if its holder has too many or is gone.
 
+A member whose znode another client deletes joins again at once. One whose request is refused (quota,
+permissions) gives up its shares and leaves, so that others take them, and joins again once a claim
+would be accepted.
+
 Znodes:
   ``<path>/members/m_<guid>``                    ephemeral member (group.py)
   ``<path>/claims/<share>;<member>-<sequence>``  ephemeral; the first claim on a share holds it
@@ -21,7 +25,7 @@ from typing import Any, NamedTuple
 
 from distsync._protocols import wait_queue
 from distsync._protocols.locks.lock import Grant, hold
-from distsync._protocols.retries import INTERRUPTED, delete_own, delete_until_session_ends, ensure
+from distsync._protocols.retries import INTERRUPTED, REFUSED_S, delete_own, delete_until_session_ends, ensure
 from distsync._protocols.state.group import GroupCore, Members
 from distsync._protocols.state.watch_cache import WatchCache, names_below
 from distsync._protocols.steps import (
@@ -31,8 +35,11 @@ from distsync._protocols.steps import (
     Connected,
     Create,
     Created,
+    Delete,
+    Guid,
     KeepResults,
     Listing,
+    Multi,
     Pipeline,
     Signal,
     StopHolding,
@@ -47,10 +54,13 @@ OnShare = Callable[[str, int], Any]
 
 
 class Callbacks(NamedTuple):
-    """Callbacks, called without the mutex after a share was acquired and before it is given up."""
+    """Callbacks, called without the mutex: after a share was acquired, before it is given up, and, with
+    the reason, when the membership has ended although `leave` was not called.
+    """
 
     acquired: OnShare
     released: OnShare
+    interrupted: Callable[[str], object] = lambda reason: None
 
 
 def share_of(claim: str) -> str:
@@ -93,6 +103,8 @@ class PartitionerCore:
         self.member: str | None = None
         self._has_stray_claims = False
         """Whether there may be claims of ours that we do not hold."""
+        self._names: list[str] = []
+        """Names under which there may be claims of ours: that of the member, and earlier ones."""
         self._leaving = Signal()
         self._finished = Signal()
         self._joining: Signal | None = None
@@ -112,10 +124,10 @@ class PartitionerCore:
         """Become a member; the shares follow in the background.
 
         Returns the members that were there before; None if this process was a member already. If
-        several threads join at once, one of them does. ``names`` gets our name before the member is
-        created.
+        several threads join at once, one of them does. A membership that is being left ends first.
+        ``names`` gets our name before the member is created.
         """
-        while (before := self._joining or self._undo_finished) is not None:
+        while (before := self._joining or self._undo_finished or self._leave_finished) is not None:
             if await Wait(before) is WakeReason.DEADLINE:
                 raise DeadlineError(f"another membership of this process in {self.claims.path}")
         if self.member is not None:
@@ -126,6 +138,11 @@ class PartitionerCore:
         finally:
             self._joining = None
             joining.fire()
+
+    @property
+    def _leave_finished(self) -> Signal | None:
+        """A signal that fires when the membership that is being left has ended."""
+        return self._finished if self.member is not None and self._leaving.fired else None
 
     async def _join(self, contender_data: bytes, callbacks: Callbacks, names: list[str] | None) -> Members:
         member = await self.group.join(contender_data, names=names)
@@ -160,14 +177,7 @@ class PartitionerCore:
         self._working = True
         leaving, finished = self._leaving, self._finished
         try:
-            try:
-                await self._balance(member, contender_data, callbacks, leaving)
-            except ClientClosedError:
-                raise
-            except DistsyncError:  # no permission to write, for example: let others have our shares
-                await self._leave_group(member, callbacks)
-                raise
-            await self._leave_group(member, callbacks)
+            await self._take_part(member, contender_data, callbacks, leaving)
         except ClientClosedError:
             pass
         finally:
@@ -177,12 +187,64 @@ class PartitionerCore:
             finished.fire()
             self._notify()
 
+    async def _take_part(self, member: str, contender_data: bytes, callbacks: Callbacks, leaving: Signal) -> None:
+        """Keep shares until we leave. Join again, under another name, if the membership ends otherwise."""
+        name: str | None = member
+        while name is not None:
+            self._names.append(name)
+            refusal: DistsyncError | None = None
+            try:
+                await self._balance(name, contender_data, callbacks, leaving)
+                if not leaving.fired:
+                    await Call(partial(callbacks.interrupted, "its znode was deleted"), is_notice=True)
+                    name = await self.group.join(contender_data)
+                    continue
+            except ClientClosedError:
+                raise
+            except DistsyncError as error:
+                refusal = error
+            refusal = await self._leave_group(name, callbacks) or refusal
+            if leaving.fired:
+                if refusal is not None:
+                    raise refusal
+                return
+            await Call(partial(callbacks.interrupted, str(refusal)), is_notice=True)
+            name = await self._come_back(contender_data, leaving)
+
+    async def _come_back(self, contender_data: bytes, leaving: Signal) -> str | None:
+        """Join once the server accepts our requests. Return our name, or None if we leave before."""
+        while not leaving.fired:
+            await KeepResults()
+            if await Wait(leaving, limit=REFUSED_S) is WakeReason.SIGNAL:
+                break
+            try:
+                await self._delete_stray_claims()
+                await self._try_to_claim(contender_data)
+                return await self.group.join(contender_data)
+            except ClientClosedError:
+                raise
+            except DistsyncError:
+                continue
+        return None
+
+    async def _try_to_claim(self, contender_data: bytes) -> None:
+        """Create and delete a claim in one transaction, so that no other client sees it. Raise if that is refused."""
+        path = f"{self.claims.path}/;{await Guid()}-"
+        while True:
+            try:
+                await Multi((Create(path, contender_data, ephemeral=True, own_cleanup=True), Delete(path)))
+                return
+            except NoNodeError:
+                await ensure(self.claims.path, container=True)
+            except INTERRUPTED:
+                await Connected()
+
     async def _balance(self, member: str, contender_data: bytes, callbacks: Callbacks, leaving: Signal) -> None:
-        """Take and give up shares until we leave."""
+        """Take and give up shares until we leave, or our znode was deleted."""
         while not leaving.fired and member in self.group.mine:
             await self._drop_lost(callbacks)
             if self._has_stray_claims:
-                await self._delete_stray_claims(member)
+                await self._delete_stray_claims()
             await KeepResults()
             members = await self.group.view.get()
             wanted = quota(members, member, len(self.shares)) - len(self.held)
@@ -193,22 +255,26 @@ class PartitionerCore:
                 signals = [self.group.view.watch, *([self.claims.watch] if wanted else [])]
                 await Wait(leaving, self.group.membership_ended(member), *signals, *losses)
 
-    async def _leave_group(self, member: str, callbacks: Callbacks) -> None:
-        """Give up all shares and leave. Other members do not wait for us, even if a request is
-        refused.
-        """
-        try:
-            while self.held:
-                await self._drop_lost(callbacks)
-                for share in list(self.held):
+    async def _leave_group(self, name: str, callbacks: Callbacks) -> DistsyncError | None:
+        """Give up all shares and leave. Return the error of a refused request, for which other members do not wait."""
+        refusal: DistsyncError | None = None
+        while self.held:
+            await self._drop_lost(callbacks)
+            for share in list(self.held):
+                try:
                     await self._give_up(share, callbacks)
-            await self._delete_stray_claims(member)
-        except ClientClosedError:
-            raise
-        except DistsyncError:
-            await self.group.leave(member)
-            raise
-        await self.group.leave(member)
+                except ClientClosedError:
+                    raise
+                except DistsyncError as error:
+                    refusal = error
+        for leave in (self._delete_stray_claims, partial(self.group.leave, name)):
+            try:
+                await leave()
+            except ClientClosedError:
+                raise
+            except DistsyncError as error:
+                refusal = error
+        return refusal
 
     def _newest(self) -> str:
         return max(self.held, key=lambda share: self.held[share].token)
@@ -263,14 +329,17 @@ class PartitionerCore:
                 raise reply
         return True
 
-    async def _delete_stray_claims(self, member: str) -> None:
-        """Delete claims of ours that came too late, or whose reply was lost."""
-        held = {grant.entry.name for grant in self.held.values()}
+    async def _delete_stray_claims(self) -> None:
+        """Delete claims of ours that came too late, or whose reply was lost, or that we could not delete."""
+        held, mine = {grant.entry.name for grant in self.held.values()}, [f";{name}-" for name in self._names]
         for name in sorted(await self.claims.get(sync=True)):
-            if f";{member}-" in name and name not in held:
+            if name not in held and any(each in name for each in mine):
                 await delete_until_session_ends(f"{self.claims.path}/{name}", (await Connected()).session_id)
                 self.claims.forget()
         self._has_stray_claims = False
+        self._names = [
+            name for name in self._names if name in self.group.mine or any(f";{name}-" in one for one in held)
+        ]
 
     async def _hold(self, share: str, entry: wait_queue.QueueEntry, callbacks: Callbacks) -> None:
         grant = await hold(entry)
