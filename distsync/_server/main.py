@@ -22,8 +22,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
-import distsync._log_thread  # noqa: F401  calls log handlers in a thread of its own
-from distsync._log import OwnLogger
 from distsync._server.acl import digest_of
 from distsync._server.autostart.address_file import (
     ADDRESS,
@@ -55,7 +53,7 @@ USER_NAME = re.compile(r"[^\s:/@#][^\s:/@]*")
 LOCK_S = 3.0
 """Maximum wait for the lock of the data folder, in case another server is just stopping."""
 
-log = OwnLogger("distsync.server")
+log = logging.getLogger("distsync.server")
 
 EPOCH = 1_704_067_200
 """2024-01-01. The upper half of the first zxid of a new tree is the number of seconds since then (at least 1), so

@@ -115,7 +115,7 @@ def test_connections_count_before_their_handshake_is_complete(certificates: Cert
                 stack.enter_context(linked(server.port, greeted=False))
             with linked(server.port, greeted=False) as late:
                 assert late.at_end()
-            assert "connection limit reached" in server.output()
+            eventually(lambda: "connection limit reached" in server.output())
         eventually(lambda: is_greeted(server.port, context))
     finally:
         server.kill()

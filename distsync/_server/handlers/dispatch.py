@@ -6,11 +6,11 @@ consumes a zxid too, which is also committed, so that zxids never decrease.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from distsync._log import OwnLogger
 from distsync._server.acl import SUPER, Identity, digest_of
 from distsync._server.auth.digest_md5 import ProofRefusedError
 from distsync._server.effects import Effect, Reply, reply
@@ -40,7 +40,7 @@ MAX_IDENTITY_LENGTH = 1024
 _PROOFS = (r.AuthRequest, r.SaslRequest)
 _UNAUTHENTICATED_OPS = (*_PROOFS, r.PingRequest, r.CloseSessionRequest)
 
-log = OwnLogger("distsync.server")
+log = logging.getLogger("distsync.server")
 
 
 class Requests:

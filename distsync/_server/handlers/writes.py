@@ -6,10 +6,10 @@ several errors a client gets.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Any
 
-from distsync._log import OwnLogger
 from distsync._server.acl import ADMIN, CREATE, DELETE, READ, USUAL_POLICY, WRITE, Policy, normalize, permit
 from distsync._server.data_tree import Tree, TreeNode
 from distsync._server.handlers import RequestRefused
@@ -29,7 +29,7 @@ from distsync._wire import records as r
 from distsync._wire.codes import CreateFlag, ErrorCode
 from distsync._wire.records import OPEN_ACL
 
-log = OwnLogger("distsync.server")
+log = logging.getLogger("distsync.server")
 
 _PERSISTENT, _CONTAINER, _LAST_FLAG = map(int, (CreateFlag.PERSISTENT, CreateFlag.CONTAINER, CreateFlag.SEQUENCE_TTL))
 _TTL_FLAGS = frozenset(map(int, (CreateFlag.TTL, CreateFlag.SEQUENCE_TTL)))

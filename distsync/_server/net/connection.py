@@ -9,6 +9,7 @@ which an incomplete request does not extend.
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 import struct
 import time
@@ -16,7 +17,6 @@ from collections import deque
 from contextlib import suppress
 from typing import Protocol, cast
 
-from distsync._log import OwnLogger
 from distsync._server.admin.four_letter_words import ConnectionRow
 from distsync._server.admin.statistics import WORD_BYTES, ServerStatistics
 from distsync._server.effects import Accepted, Notify
@@ -25,7 +25,7 @@ from distsync._wire.codes import OpCode
 from distsync._wire.frames import FrameSplitter, WireError, framed
 from distsync._wire.message_codec import encode_connect_response, encode_event
 
-log = OwnLogger("distsync.server")
+log = logging.getLogger("distsync.server")
 
 HANDSHAKE_BYTES = 4096
 """Size of incomplete input before the handshake at which the connection is closed. Far above any handshake."""

@@ -7,14 +7,14 @@ limit from the start, also if the client never completes the handshake.
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 import ssl
 from collections.abc import Callable
 
-from distsync._log import OwnLogger
 from distsync._server.net.event_loop import backlog
 
-log = OwnLogger("distsync.server")
+log = logging.getLogger("distsync.server")
 
 PAUSE_S = 1.0
 """Pause in seconds if no file descriptor is left, as in asyncio's servers."""

@@ -81,7 +81,7 @@ class Part:
     async def release(self) -> None:
         if self._is_owned() and self.core.depth > 1:
             self.core.depth -= 1
-        elif self.what != "reader" and not self._is_owned() and not self.core.has_lost(self.owner):
+        elif self.what != "reader" and not self._is_owned() and self.core.loss_of(self.owner) is None:
             raise NotHeldError("cannot release un-acquired lock")
         else:
             await Run(self.core.release(self.owner), self.process.session.timeout_ms / 1000)
