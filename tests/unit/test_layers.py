@@ -38,7 +38,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         *("_client", "_protocols.steps", "_wire", "_server.autostart.find_or_start"),
         *("_import_gate", "_log", "_log_thread", "_pickle", "_signal_handlers", "_version", "errors"),
     ),
-    "_server": ("_server", "_wire", "_log", "_log_thread", "_pickle", "errors"),
+    "_server": ("_server", "_wire", "_pickle", "errors"),
     "_wire": ("_wire", "errors"),
 }
 """From each layer, the layers or single modules that its files may import."""
