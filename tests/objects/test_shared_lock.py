@@ -493,7 +493,8 @@ def test_lock_is_the_reentrant_lock_of_its_writer(shared: SharedLock, theirs: Sh
     with shared, shared.writer, shared.reader:
         assert (shared.held, shared.writer.held, shared.locked(), shared.writer.locked()) == (True,) * 4
         assert shared.fencing_token == shared.writer.fencing_token
-        assert (shared.path, shared.name, shared.linger) == (shared.writer.path, shared.writer.name, 0.1)
+        writer = shared.writer
+        assert (shared.path, shared.name, shared.linger) == (writer.path, writer.name, writer.linger)
         assert "locked" in repr(shared)
         assert "count=3" in repr(shared)
         for refused in (shared.acquire, theirs.acquire, theirs.reader.acquire):
