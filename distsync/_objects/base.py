@@ -301,6 +301,10 @@ class SharedObject:
         directory = f"{client.namespace.rstrip('/')}/receipts"
         return client.local(directory, partial(Receipts, directory))
 
+    def _with_receipts(self, make: Callable[..., CoreT], path: str, **options: Any) -> CoreT:
+        """Return new state of this object that uses the receipts of this process."""
+        return make(path, receipts=self._receipts, **options)
+
     @interruptible_at_entry
     def _run(self, protocol: Coroutine[Any, Any, Any], timeout: float | None = None) -> Any:
         try:

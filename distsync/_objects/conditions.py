@@ -102,7 +102,7 @@ class Condition(LockDelegate, SharedObject):
 
     @property
     def _condition(self) -> ConditionCore:
-        return self._shared_state(partial(ConditionCore, receipts=self._receipts))
+        return self._shared_state(partial(self._with_receipts, ConditionCore))
 
     def _underlying_lock(self) -> Any:
         return self._lock

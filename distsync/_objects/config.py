@@ -86,7 +86,7 @@ class Config(ReportsChanges, PredicateWaitable, SharedObject, MutableMapping[str
 
     @property
     def _core(self) -> ConfigCore:
-        return self._shared_state(partial(_core, receipts=self._receipts))
+        return self._shared_state(partial(self._with_receipts, _core))
 
     @property
     def _watched(self) -> WatchCache[ConfigSnapshot]:

@@ -79,7 +79,7 @@ class Counter(SharedObject):
 
     @property
     def _core(self) -> CounterCore:
-        return self._shared_state(partial(CounterCore, initial=self._initial, receipts=self._receipts))
+        return self._shared_state(partial(self._with_receipts, CounterCore, initial=self._initial))
 
     def get(self, *, sync: bool = False, timeout: float | None = None) -> int:
         """Return the number, as the server of this client knows it.

@@ -152,7 +152,7 @@ class Election(Condition, ReportsChanges, RLock):
 
     @property
     def _core(self) -> ElectionCore:
-        return self._core_of(partial(ElectionCore, receipts=self._receipts))
+        return self._core_of(partial(self._with_receipts, ElectionCore))
 
     @property
     def _condition(self) -> ConditionCore:

@@ -63,7 +63,7 @@ class Event(Observable, SharedObject):
 
     @property
     def _core(self) -> EventCore:
-        return self._shared_state(partial(EventCore, receipts=self._receipts))
+        return self._shared_state(partial(self._with_receipts, EventCore))
 
     @property
     def _watched(self) -> WatchCache[bool]:

@@ -66,7 +66,7 @@ class Gate(SharedObject):
 
     @property
     def _core(self) -> GateCore:
-        return self._shared_state(partial(GateCore, receipts=self._receipts))
+        return self._shared_state(partial(self._with_receipts, GateCore))
 
     @property
     def is_open(self) -> bool:

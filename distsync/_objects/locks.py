@@ -502,7 +502,7 @@ class RLock(LockBase):
             seconds = validate_timeout(timeout, "lock", blocking)
             core = self._core
             before.append(core.snapshot)
-            if self._is_owned():
+            if core.is_held_by(current_owner()):
                 core.depth += 1
                 if self._has_callbacks:
                     self._subscribe(core.depth)
@@ -535,7 +535,7 @@ class RLock(LockBase):
                 return
             core = self._core
             before.append(core.snapshot)
-            if self._is_owned() and core.depth > 1:
+            if core.depth > 1 and core.is_held_by(current_owner()):
                 core.reduce_depth(core.depth - 1)
             else:
                 self._release_all()
@@ -551,9 +551,9 @@ class RLock(LockBase):
     def _release_all(self, linger: bool = True) -> None:
         before: list[LockSnapshot] = []
         try:
-            core = self._core
+            core, owner = self._core, current_owner()
             before.append(core.snapshot._replace(depth=1))
-            if not self._is_owned() and core.loss_of(current_owner()) is None:
+            if not core.is_held_by(owner) and core.loss_of(owner) is None:
                 raise NotHeldError("cannot release un-acquired lock")
             self._release(linger)
         except BaseException as error:
@@ -562,8 +562,7 @@ class RLock(LockBase):
             raise
 
     def _is_owned(self) -> bool:
-        core = self._core
-        return core.owner is current_owner() and core.grant is not None and not core.grant.loss.fired
+        return self._core.is_held_by(current_owner())
 
     def _recursion_count(self) -> int:
         return self._core.depth if self._is_owned() else 0

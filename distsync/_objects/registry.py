@@ -114,7 +114,7 @@ class Registry(Observable, SharedObject, MutableMapping[str, Entry]):
 
     @property
     def _core(self) -> RegistryCore:
-        return self._shared_state(partial(RegistryCore, receipts=self._receipts))
+        return self._shared_state(partial(self._with_receipts, RegistryCore))
 
     @property
     def _watched(self) -> WatchCache[Entries]:

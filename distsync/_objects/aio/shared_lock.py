@@ -119,8 +119,7 @@ class SharedWriter(Lock):
         return True
 
     def _is_owned(self) -> bool:
-        core = self._core
-        return core.owner is mine() and core.grant is not None and not core.grant.loss.fired
+        return self._core.is_held_by(mine())
 
     @property
     def _core(self) -> WriterCore:

@@ -202,6 +202,11 @@ class LockCore:
         """
         return await is_occupied(self.path)
 
+    def is_held_by(self, owner: object) -> bool:
+        """Return whether ``owner`` holds the lock, and has not lost it."""
+        grant = self.grant
+        return self.owner is owner and grant is not None and not grant.loss.fired
+
     def loss_of(self, owner: object) -> Grant | None:
         """Return the grant that ``owner`` has lost without being notified yet, or None.
 

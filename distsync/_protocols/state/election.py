@@ -32,6 +32,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from distsync._protocols import wait_queue
@@ -92,14 +93,21 @@ class Term:
     """A term of this process as the leader.
 
     Attributes:
-        data: What LEADER contains.
+        contender_data: Data of the candidate.
+        entry: The candidate.
         published: Fires when LEADER was published for the first time, or cannot be.
         ended: Fires when the leader steps down.
     """
 
-    data: bytes
+    contender_data: bytes
+    entry: wait_queue.QueueEntry
     published: Signal = field(default_factory=Signal)
     ended: Signal = field(default_factory=Signal)
+
+    @cached_property
+    def data(self) -> bytes:
+        """What LEADER contains. It is first needed when LEADER is published, which may be after the term has begun."""
+        return format_leader(self.contender_data, self.entry)
 
 
 def _to_json(record: dict[str, Any]) -> bytes:
@@ -167,7 +175,7 @@ class ElectionCore(LockCore):
         """Volunteer (steps 1 to 3), and publish LEADER at our turn, which proves that the session is alive."""
         suffix = self.name_suffix
         while entry := await wait_queue.acquire(self.path, suffix, contender_data, proves_session=True):
-            term = Term(format_leader(contender_data, entry))
+            term = Term(contender_data, entry)
             try:
                 leads_before = entry.is_successor and await SessionAlive(entry.session_id, fresh=True)
                 grant = await hold(entry) if leads_before or await self._publish(entry, term) else None
@@ -309,7 +317,8 @@ class ElectionCore(LockCore):
 
         With ``term``, wait first until its LEADER was published, which it may be in another thread.
         """
-        if term is not None and await Wait(term.published) is WakeReason.DEADLINE:
+        publishing = None if term is None or term.published.fired else term.published
+        if publishing is not None and await Wait(publishing) is WakeReason.DEADLINE:
             raise DeadlineError(f"publishing {self.leader_path}")
         in_doubt, named = False, True
         while (await Connected()).session_id == entry.session_id:
