@@ -28,7 +28,7 @@ class OwnLogger:
     def isEnabledFor(self, level: int) -> bool:
         """Return whether a record of ``level`` is logged. Acquires no lock, unlike logging's own method."""
         logger = self._logger
-        return not logger.disabled and logger.manager.disable < level and logger.getEffectiveLevel() <= level
+        return logger.getEffectiveLevel() <= level and not logger.disabled and logger.manager.disable < level
 
     def debug(self, message: object, *arguments: object, exc_info: object = None) -> None:
         self._put(logging.DEBUG, message, arguments, exc_info, sys._getframe(1))

@@ -69,7 +69,7 @@ class WaitProgress:
     def __init__(self, subject: Loggable, protocol: Coroutine[Any, Any, Any]) -> None:
         self.subject = subject
         self.protocol = protocol
-        self.restart()
+        self.since = self.next_log_at = 0.0
         self.directory = ""
         self.names: tuple[str, ...] = ()
 

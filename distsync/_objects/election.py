@@ -174,8 +174,9 @@ class Election(Condition, ReportsChanges, RLock):
 
     def _acquire(self, timeout: float | None, blocking: bool) -> bool:
         contender_data = with_data(describe(), self._data, "the data of a candidate")
-        elected: bool = self._run(self._core.acquire(current_owner(), contender_data, blocking), timeout)
-        grant = self._core.grant if elected else None
+        core = self._core
+        elected: bool = self._run(core.acquire(current_owner(), contender_data, blocking), timeout)
+        grant = core.grant if elected else None
         if grant is not None:
             self._tell_elected(grant)  # first: a loss may be reported at once
             if self._has_callbacks:

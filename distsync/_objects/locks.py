@@ -129,10 +129,10 @@ class LockBase(Revocable):
         if grant is not None and grant.cache is not None:
             self._fast_path = CachedLockFastPath(core, grant, self.client, self._explicit_client is None)
 
-    def _release(self, linger: bool = True) -> None:
+    def _release(self, core: LockCore, linger: bool = True) -> None:
         linger = linger and self.linger > 0
         seconds = self.client.settings.session_timeout  # first, so that an interrupt leaves no coroutine unawaited
-        self._run(self._core.release(current_owner(), linger), seconds)
+        self._run(core.release(current_owner(), linger), seconds)
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
         """Acquire the lock; see Lock and RLock."""
@@ -394,8 +394,9 @@ class Lock(LockBase):
             fast_path = self._fast_path
             if fast_path is not None and fast_path.release_to_cache(before):
                 return
-            before.append(self._core.snapshot)
-            self._release()
+            core = self._core
+            before.append(core.snapshot)
+            self._release(core)
         except BaseException as error:
             if not isinstance(error, DistsyncError) or is_from_handler(error):
                 self._finish_release(locals().get("before", []))
@@ -538,7 +539,7 @@ class RLock(LockBase):
             if core.depth > 1 and core.is_held_by(current_owner()):
                 core.reduce_depth(core.depth - 1)
             else:
-                self._release_all()
+                self._release_all(core)
         except BaseException as error:
             if not isinstance(error, DistsyncError) or is_from_handler(error):
                 self._finish_release(locals().get("before", []))
@@ -548,14 +549,14 @@ class RLock(LockBase):
         if (LockSnapshot(*before[0]) if before else self._core.snapshot).owner is current_owner():
             super()._finish_release(before)
 
-    def _release_all(self, linger: bool = True) -> None:
+    def _release_all(self, core: LockCore, linger: bool = True) -> None:
         before: list[LockSnapshot] = []
         try:
-            core, owner = self._core, current_owner()
+            owner = current_owner()
             before.append(core.snapshot._replace(depth=1))
             if not core.is_held_by(owner) and core.loss_of(owner) is None:
                 raise NotHeldError("cannot release un-acquired lock")
-            self._release(linger)
+            self._release(core, linger)
         except BaseException as error:
             if not isinstance(error, DistsyncError) or is_from_handler(error):
                 self._finish_release(before)
@@ -568,8 +569,9 @@ class RLock(LockBase):
         return self._core.depth if self._is_owned() else 0
 
     def _release_save(self) -> int:
-        depth = self._core.depth
-        self._release_all(linger=False)  # a wait for a notification depends on others acquiring the lock
+        core = self._core
+        depth = core.depth
+        self._release_all(core, linger=False)  # a wait for a notification depends on others acquiring the lock
         return depth
 
     def _acquire_restore(self, saved: int) -> None:

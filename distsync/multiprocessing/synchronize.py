@@ -32,6 +32,7 @@ from distsync.multiprocessing._stdlib_names import stdlib_getattr
 
 if TYPE_CHECKING:
     from distsync._objects.semaphores import AnyCore
+    from distsync._protocols.locks.lock import LockCore
 
 __all__ = ["Lock", "RLock", "Semaphore", "BoundedSemaphore", "Condition", "Event", "Barrier"]
 
@@ -213,10 +214,10 @@ class Lock(_locks.Lock):
                 complete(_locks.Lock.release, self)
             raise
 
-    def _release(self, linger: bool = True) -> None:
+    def _release(self, core: LockCore, linger: bool = True) -> None:
         """Release the lock without caching it, because other processes rely on the server's state."""
         seconds = self.client.settings.session_timeout  # first, so that an interrupt leaves no coroutine unawaited
-        self._run(multiprocessing_lock.release(self._core, current_owner()), seconds)
+        self._run(multiprocessing_lock.release(core, current_owner()), seconds)
 
     def _end_block(self) -> None:
         seconds = self.client.settings.session_timeout

@@ -249,7 +249,8 @@ class ProtocolRun:
         if self._pid != getpid():
             lifecycle.notice_fork()
             return True
-        return self._has_ended or self._refused > MAX_IGNORED_INTERRUPTS
+        # The same as _has_ended, without a call: this is done for each step.
+        return self.protocol.cr_frame is None or self._refused > MAX_IGNORED_INTERRUPTS  # type: ignore[attr-defined]
 
     @property
     def _has_ended(self) -> bool:

@@ -139,20 +139,21 @@ class AwaitConnection(Pending):
 
     def outcome(self) -> Outcome | None:
         context = self._run.context
-        if self._changes is None or self._changes.fired:
-            self.drop()
-            self._changes = context.session_changes()
-            self._changes.subscribe(self._run.wake)
         try:
             session = context.session()
+            if session is None and (self._changes is None or self._changes.fired):
+                self.drop()
+                self._changes = context.session_changes()
+                self._changes.subscribe(self._run.wake)
+                session = context.session()  # it may have been connected before the subscription
         except Exception as error:
             raise_if_from_handler(error)
-            return self._finish(Outcome(error=error))
-        return None if session is None else self._finish(Outcome(session))
-
-    def _finish(self, outcome: Outcome) -> Outcome:
+            self.drop()
+            return Outcome(error=error)
+        if session is None:
+            return None
         self.drop()
-        return outcome
+        return Outcome(session)
 
     def expire(self) -> Outcome:
         self.drop()

@@ -27,7 +27,6 @@ import select
 import socket
 import ssl
 from collections import deque
-from contextlib import suppress
 from itertools import islice
 from types import MethodDescriptorType
 from typing import TYPE_CHECKING, Any
@@ -73,7 +72,8 @@ EXPECTED_KAZOO_METHODS: dict[str, tuple[tuple[str, ...], frozenset[str]]] = {
     "_connect": (("host", "hostip", "port"), frozenset({"_socket", "_invoke", "setblocking", "create_connection"})),
     "_connect_attempt": (
         ("host", "hostip", "port", "retry"),
-        frozenset({"_connect", "_xid", "select", "_read_socket", "_send_request", "_send_ping", "_session_callback"}),
+        frozenset({"_connect", "_xid", "select", "_read_socket", "_send_request", "_send_ping", "_session_callback"})
+        | frozenset({"_socket_error_handling"}),
     ),
 }
 
@@ -212,15 +212,17 @@ class FastIO(CallerReadsReplies):
         return response
 
     def _receive(self) -> None:
-        with self._socket_error_handling(), suppress(*WOULD_BLOCK):
-            while True:
+        while True:
+            try:
                 chunk = self._socket.recv(READ_BYTES)
-                if not chunk:
-                    raise ConnectionDropped("socket connection broken")
-                self._input += chunk
-                self._received_at = wait_clock()
-                if not (isinstance(self._socket, ssl.SSLSocket) and self._socket.pending()):
-                    return
+            except WOULD_BLOCK:
+                return
+            if not chunk:
+                raise ConnectionDropped("socket connection broken")
+            self._input += chunk
+            self._received_at = wait_clock()
+            if not (isinstance(self._socket, ssl.SSLSocket) and self._socket.pending()):
+                return
 
     def _is_complete(self) -> bool:
         """Return whether the input begins with a complete reply."""
@@ -262,9 +264,8 @@ class FastIO(CallerReadsReplies):
 
     def _send_queue_from_connection_thread(self) -> None:
         """Send the queue in the connection thread. `wait` waits for room in the socket."""
-        with self._socket_error_handling():
-            if self._send_queued() and self.client._queue:
-                self.wake()
+        if self._send_queued() and self.client._queue:
+            self.wake()
 
     def _write(self, msg: bytes | bytearray, timeout: float) -> None:
         """Write kazoo's own messages, waiting for room only before the session is connected."""

@@ -384,7 +384,10 @@ class RawKazooClient(KazooClient):  # type: ignore[misc]
         return thread is None or not thread.is_alive()
 
     def is_current_thread(self) -> bool:
-        return any(thread.is_current() for thread in self.handler.spawned)
+        for thread in self.handler.spawned:
+            if thread.is_current():
+                return True
+        return False
 
     def end(self, seconds: float, *, flush: bool = True) -> None:
         """Close the connection and end its thread; with ``flush``, close the session first.

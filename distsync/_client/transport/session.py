@@ -142,7 +142,8 @@ class ZooKeeperSession:
         """Send the requests in this order, as soon as there is a connection."""
         batch = Batch(requests, wake)
         with self.lock:
-            self._requests.update(type(request).__name__ for request in requests)
+            for request in requests:
+                self._requests[type(request).__name__] += 1
             self._round_trips += 1
             self._enqueue(*batch.replies)
         return batch

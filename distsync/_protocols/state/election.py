@@ -10,7 +10,7 @@ A candidate that was right behind the leader, and whose session is freshly prove
 learns that the leader's candidate was deleted, and publishes LEADER at the same time. Any other candidate
 publishes LEADER before it leads.
 
-LEADER is written and deleted only in transactions that check that the writer's own contender
+LEADER is written and deleted only in transactions that fail unless the writer's own contender
 exists. A contender that is the first has, as leader, no contender before it: whatever LEADER
 contains then belongs to a former leader and is replaced. A deposed leader does not simply delete
 LEADER, which may belong to its successor: it enqueues again, and deletes LEADER when it is the
@@ -323,11 +323,11 @@ class ElectionCore(LockCore):
         in_doubt, named = False, True
         while (await Connected()).session_id == entry.session_id:
             try:
-                await Multi((Check(entry.path), *([Delete(self.leader_path)] if named else []), Delete(entry.path)))
+                await Multi((*([Delete(self.leader_path)] if named else []), Delete(entry.path)))
                 self.leader.forget()
                 return True
             except NoNodeError as error:
-                if getattr(error, "index", 0) == 0:
+                if not named or getattr(error, "index", 0) > 0:  # our candidate is gone
                     await self._delete_leader_znode(entry)
                     return in_doubt
                 named = False
