@@ -221,21 +221,24 @@ class SharedObject:
     @property
     def path(self) -> str:
         """The path of this object's znode."""
-        if self._explicit_path is not None:
-            return self._explicit_path
+        return self._path_in(self.client) if self._explicit_path is None else self._explicit_path
+
+    def _path_in(self, client: Client) -> str:
+        """Return the path of this object's znode in the namespace of ``client``."""
         if self._module is not None:
-            client, module = self.client, self._module
+            module = self._module
             key, name = module.key(client.hosts is None), module.relative(self._name)
             return bound_object_path(client.namespace, key, self._kind, name)
         if self._home is not None:
-            return object_path(process_objects_path(self.client.namespace, self._home), self._kind, self._name)
-        return self.client.path(self._kind, self._name)
+            return object_path(process_objects_path(client.namespace, self._home), self._kind, self._name)
+        return object_path(client.namespace, self._kind, self._name)
 
     def _shared_state(self, make: Callable[[str], CoreT]) -> CoreT:
         """Return the state of this object that all threads of this process share."""
         if self._reports_use:
             self._report_use()
-        client, path = self.client, self.path
+        client = self.client
+        path = self._path_in(client) if self._explicit_path is None else self._explicit_path
         if self._acl is not None:
             client.protect(path, self._acl)
         if self._home is not None:

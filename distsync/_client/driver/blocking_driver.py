@@ -115,7 +115,9 @@ class ProtocolRun:
         try:
             self.driving = True
             while self.outcome is None:
-                outcome = self._poll()
+                outcome = self._pending.known
+                if outcome is None or self._interrupt is not None:
+                    outcome = self._poll()
                 if outcome is None:
                     return False
                 self._step(outcome)

@@ -35,6 +35,9 @@ class Pending:
     replies: Sequence[ReplyFuture] = ()
     """The replies that it waits for."""
 
+    known: Outcome | None = None
+    """The outcome of a step that does not wait."""
+
     def outcome(self) -> Outcome | None:
         """Return the outcome, or None if there is none yet."""
         raise NotImplementedError
@@ -51,10 +54,10 @@ class Resolved(Pending):
     """A step whose outcome is already known."""
 
     def __init__(self, value: Any = None) -> None:
-        self._value = value
+        self.known = Outcome(value)
 
     def outcome(self) -> Outcome | None:
-        return Outcome(self._value)
+        return self.known
 
 
 class RequestInFlight(Pending):
