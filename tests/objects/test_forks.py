@@ -79,9 +79,13 @@ def test_callback_for_changes_that_the_child_sets_again_is_called(client: Client
     def child() -> None:
         calls: list[Any] = []
         setattr(made, name, lambda *args: calls.append(args))
-        change(made)
-        eventually(lambda: calls)
-        change_back(made)
+
+        def has_called() -> list[Any]:
+            change(made)  # a change before the first read of the state, which is in the background, is not reported
+            change_back(made)
+            return calls
+
+        eventually(has_called)
         client.close()
 
     assert in_child(child, fork=fork) == 0
