@@ -352,6 +352,23 @@ def test_connected_waits_through_changes_until_there_is_a_session() -> None:
     assert not script.changes._wakers
 
 
+def test_connected_does_not_miss_a_session_that_begins_while_it_starts_to_wait() -> None:
+    class Late(Script):
+        def session_changes(self) -> Signal:
+            self.info = SESSION  # the signal of this change has fired before
+            return super().session_changes()
+
+    async def work() -> SessionInfo:
+        return await Connected()
+
+    script = Late()
+    script.info = None
+    task, _ = task_of(work(), script)
+    assert task.resume()
+    assert task.result() == SESSION
+    assert not script.changes._wakers
+
+
 def test_call_runs_the_function_and_throws_what_it_raises() -> None:
     def fails() -> None:
         raise KeyError("mine")
