@@ -17,10 +17,17 @@ if TYPE_CHECKING:
 class RateLimiter(ParametrizedObject):
     """A token bucket shared by threads, processes and hosts, filled by the server's clock.
 
+    By the server's clock, at most ``burst + rate * t / per`` tokens are consumed in ``t`` seconds. With
+    the default burst of 1, single tokens are at least ``per / rate`` seconds apart, and so no more
+    than ``rate`` of them are consumed in ``per`` seconds. A larger burst allows that many at once after
+    a pause: with ``burst=rate``, up to twice the rate in ``per`` seconds, the tokens in the bucket and
+    those that are added during that time.
+
     Args:
         rate: Number of tokens that are added every ``per`` seconds.
         per: Seconds in which ``rate`` tokens are added.
-        burst: Maximum number of tokens in the bucket, which is full at first; None means ``rate``.
+        burst: Maximum number of tokens in the bucket, which is full at first, and of one `acquire`;
+            None means 1.
         name: Name of the limiter, shared by all processes that use it. Without a name, a limiter
             assigned at module or class level is named after its variable; any other limiter gets a
             unique name.
@@ -77,7 +84,7 @@ class RateLimiter(ParametrizedObject):
     ) -> None:
         self._rate = validate_positive("rate", rate)
         self._per = validate_positive("per", per)
-        self._burst = validate_positive("burst", rate if burst is None else burst)
+        self._burst = validate_positive("burst", 1.0 if burst is None else burst)
         self._on_mismatch = validate_on_mismatch(on_mismatch)
         self._parameters = {"rate": self._rate / self._per, "burst": self._burst}
         super().__init__(name, client, path, acl)
@@ -123,7 +130,7 @@ class RateLimiter(ParametrizedObject):
             Tokens are granted in the order in which the server receives the requests.
 
             If the session ends, the call continues in the next one. Tokens of a request whose reply
-            is lost may be lost, but the rate is never exceeded. If interrupted, the tokens are put
+            is lost may be lost, but no token is granted twice. If interrupted, the tokens are put
             back, unless another process has asked for tokens after this call.
         """
         tokens = validate_positive("n", n)
@@ -139,7 +146,8 @@ class RateLimiter(ParametrizedObject):
 
     def _check_burst(self, tokens: float) -> None:
         if tokens > self.burst:
-            raise ValueError(f"n={tokens:g} exceeds the burst of {self.burst} and can never be granted")
+            text = f"n={tokens:g} exceeds the burst of {self.burst:g} and can never be granted: give a larger burst="
+            raise ValueError(text)
 
     def try_acquire(self, n: float = 1) -> bool:
         """Consume tokens if they are available now, like ``acquire(n, 0)``.

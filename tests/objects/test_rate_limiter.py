@@ -58,6 +58,33 @@ def test_rate_is_shared_by_all_processes(client: Client, peers: list[Peer]) -> N
     assert len(used) == 3 * each
 
 
+def test_default_burst_allows_no_more_tokens_than_the_rate(client: Client) -> None:
+    """It was the rate itself, so that twice as many tokens could pass in the time of one rate."""
+    limiter = RateLimiter(10, LONG_S, name="r")
+    assert [limiter.try_acquire() for _ in range(3)] == [True, False, False]
+    with pytest.raises(ValueError, match="n=2 exceeds the burst of 1 and can never be granted: give a larger burst="):
+        limiter.acquire(2)
+    slow = RateLimiter(0.5, LONG_S, name="slow")
+    assert [slow.try_acquire() for _ in range(2)] == [True, False]
+
+
+def test_default_burst_replaces_that_of_an_earlier_version_when_no_process_uses_it(make_client: MakeClient) -> None:
+    old = make_client()
+    assert RateLimiter(10, LONG_S, 10, name="r", client=old).acquire(3)
+    with pytest.raises(MismatchError, match=r"the burst of \S+ is 10.0, not 1.0"):
+        RateLimiter(10, LONG_S, name="r", client=make_client()).acquire()
+    old.close()
+    limiter = RateLimiter(10, LONG_S, name="r", client=make_client())
+    assert [limiter.try_acquire() for _ in range(2)] == [True, False]
+
+
+def test_one_of_all_processes_gets_the_token_of_a_tick(client: Client, peers: list[Peer]) -> None:
+    assert sum(peer.do(RateLimiter(1, per=LONG_S, name="once").try_acquire) for peer in peers) == 1
+    again = RateLimiter(1, per=2 * UNIT, name="again")
+    assert again.try_acquire()
+    eventually(again.try_acquire)
+
+
 def test_acquire_waits_for_a_token_or_fails_if_the_timeout_is_too_short(client: Client) -> None:
     slow, limiter = RateLimiter(1, LONG_S, 1, name="slow"), RateLimiter(1, 4 * UNIT, 1, name="r")
     assert slow.acquire()

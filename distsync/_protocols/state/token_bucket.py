@@ -7,7 +7,8 @@ process ask one at a time.
 Each setData is a request for tokens. Its own mtime determines when it was made, and so whether it
 is granted; the data contains the level before. So one request makes a reservation, and reservations
 are served in the order of their requests. A reservation whose reply was lost is recognized by its
-GUID if no other request has followed; otherwise its tokens are lost. The rate is never exceeded.
+GUID if no other request has followed; otherwise its tokens are lost. In t seconds, at most burst +
+rate * t tokens are granted.
 
 Znodes:
   ``<path>``  data: ``{"rate": tokens per second, "burst": n, "level": tokens at time "at" (ms), "want": tokens
