@@ -15,6 +15,7 @@ import hashlib
 import importlib.util
 import os
 import pickle
+import re
 import runpy
 import sys
 import types
@@ -36,7 +37,14 @@ OTHER_MAIN = "__mp_main__"
 #: Description of the initializer of workers that call none.
 NO_INITIALIZER = "None"
 
+#: Advice if a worker that runs the caller's program lacks one of its functions.
+LATER_FUNCTION = (
+    "define it before the pool is created (in a notebook, in an earlier cell), or put it into a module that the worker"
+    " can import"
+)
+
 _MAIN = "__main__"
+_NOT_IN_MAIN = re.compile("attribute .* on <module '__main__'|module '__main__' has no attribute")
 _HELPERS = (_stdlib.mapstar, _stdlib.starmapstar)  # type: ignore[attr-defined]
 
 Function = Callable[..., Any]
@@ -153,7 +161,13 @@ class PoolCodec:
             return
         _, module, file, version, body = found
         with nullcontext() if own else main_module_of(MainProgram(module, file, version), place):
-            yield self._codec.decode(body, place)
+            try:
+                call = self._codec.decode(body, place)
+            except PayloadRefusedError as error:
+                if own and _NOT_IN_MAIN.search(str(error.__cause__)):
+                    raise PayloadRefusedError(place, f"{error.args[1]}; {LATER_FUNCTION}") from error.__cause__
+                raise
+            yield call
 
     def encode_result(self, place: str, success: bool, value: Any) -> bytes:
         """Encode the result of a task.

@@ -392,6 +392,30 @@ with Executor(1) as executor:
     assert shells.run("-c", program) == "[1, 2]\n[1, 2]\n3\n"
 
 
+def test_function_that_is_defined_after_the_workers_have_started_is_refused_with_advice(shells: Shells) -> None:
+    program = """
+from distsync.errors import PayloadRefusedError
+from distsync.multiprocessing import get_context
+
+pool = get_context("fork").Pool(1)
+print(pool.map(abs, [-1]))
+
+def later(number):
+    return number
+
+try:
+    pool.map(later, [1])
+except PayloadRefusedError as error:
+    print(error)
+pool.close()
+pool.join()
+"""
+    printed = shells.run("-c", program)
+    assert "Can't get attribute 'later' on <module '__main__'" in printed
+    advice = "define it before the pool is created (in a notebook, in an earlier cell), or put it into a module"
+    assert advice in printed
+
+
 @pytest.mark.parametrize("error", [SystemExit(7), KeyboardInterrupt("mine"), GeneratorExit()], ids=repr)
 def test_task_that_raises_what_ends_a_program_runs_once_and_its_caller_gets_the_error(
     client: Client, tmp_path: Path, error: BaseException
