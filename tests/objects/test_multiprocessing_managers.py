@@ -74,6 +74,7 @@ def test_read_returns_what_another_process_wrote_before(manager: SyncManager, pe
 # ---- dict and list
 
 DICT: list[Callable[[Any], Any]] = [
+    lambda it: it.fromkeys("ab", [1]),
     lambda d: d.update({"b": 5}, c=3),
     lambda d: d.update([("z", 1)]),
     lambda d: d.pop("a"),
