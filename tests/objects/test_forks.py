@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -18,7 +19,7 @@ import pytest
 from helpers.forked_children import FORKS, Fork, check, in_child
 from helpers.leak_census import Observer
 from helpers.servers import ServerProcess
-from helpers.subprocesses import ROOT
+from helpers.subprocesses import LIMIT, ROOT, Shells
 from helpers.timing import PATIENCE, UNIT, eventually
 
 from distsync import Config, Election, Event, FencingToken, Group, Lock, RLock, Semaphore, SharedLock
@@ -27,6 +28,8 @@ from distsync.errors import LockLostError, NotHeldError
 from distsync.testing.java_process import reserved_port
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+
+FORKS_PAGE = ROOT / "docs" / "architecture.md"
 
 
 @pytest.fixture(params=FORKS)
@@ -305,3 +308,33 @@ def test_embedded_server_is_started_from_within_uwsgi(tmp_path: Path) -> None:
     }
     with web_server("uwsgi", tmp_path, environment) as address:
         assert [one["other"] for one in answers_of_both_workers(address)] == [True, True]
+
+
+@pytest.fixture
+def shells(server: ServerProcess, namespace: str, tmp_path: Path) -> Iterator[Shells]:
+    started = Shells(tmp_path, {"DISTSYNC_HOSTS": server.hosts, "DISTSYNC_NAMESPACE": namespace})
+    yield started
+    started.close()
+
+
+@pytest.mark.slow_on("zookeeper")
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="earlier versions do not warn of a fork beside threads")
+@pytest.mark.parametrize("is_filtered", [True, False])
+def test_documented_filter_silences_the_warning_of_a_fork(shells: Shells, is_filtered: bool) -> None:
+    (documented,) = re.findall(r"^warnings.filterwarnings\(.*\)$", FORKS_PAGE.read_text(), re.MULTILINE)
+    program = """
+import os, warnings
+from distsync.threading import Lock
+
+with Lock(name="used"):
+    pass
+warnings.simplefilter("always")
+%s
+child = os.fork()
+if child == 0:
+    os._exit(0)
+os.waitpid(child, 0)
+"""
+    process = shells.start("-c", program % (documented if is_filtered else ""))
+    _, errors = process.communicate(timeout=LIMIT)
+    assert (process.returncode, "is multi-threaded" in errors) == (0, not is_filtered)
