@@ -317,6 +317,8 @@ class Worker:
             took = wait_clock() - began
             self._task_seconds = (self._task_seconds + 3 * took) / 4
             self._busy_since = None
+        if self._is_terminating:  # the task may have failed because the clients were closed: another worker runs it
+            self._wait_for_end()
         if self._tasks_left is not None:
             self._tasks_left -= 1
             self._draining = self._draining or self._tasks_left == 0

@@ -194,6 +194,21 @@ def test_terminate_deletes_the_tasks_of_the_pool(client: Client, observer: Obser
         waiting.get(LONG)
 
 
+def test_task_whose_worker_is_terminated_in_a_call_of_distsync_runs_again(client: Client) -> None:
+    """The call failed as the worker closed its client, and that error was the result of the other caller's task."""
+    with Pool(0, name="p") as pool:
+        workers = Pool(1, name="p")
+        result = pool.apply_async(remote_pool.wait_for, ("go",))
+        assert Event(name="go-begun").wait(LONG)
+        workers.terminate()
+        workers.join()
+        Event(name="go").set()
+        with Pool(1, name="p") as others:
+            assert result.get(LONG) > 0
+        others.join()
+    pool.join()
+
+
 def test_pool_cannot_be_pickled(client: Client) -> None:
     with Pool(1, name="p") as pool, pytest.raises(NotImplementedError):
         pickle.dumps(pool)
