@@ -23,6 +23,7 @@ HOMES = {
     "ctypes_object": "distsync.multiprocessing._ctypes_views",
     "ctypes_part": "distsync.multiprocessing._ctypes_views",
     "current_context": "distsync.multiprocessing.context",
+    "managed_pool": "distsync.multiprocessing._managed_pool",
     "manager": "distsync.multiprocessing.managers",
     "named_context": "distsync.multiprocessing.context",
     "shared_lock": "distsync._objects.shared_lock",

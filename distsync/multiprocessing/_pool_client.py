@@ -10,6 +10,7 @@ import queue
 import threading
 import uuid
 from collections import deque
+from collections.abc import Callable, Coroutine
 from multiprocessing import connection
 from typing import Any, Protocol
 
@@ -112,6 +113,8 @@ class PoolClient:
         watcher: Notified of the progress; None notifies nothing.
         initializer: Description of the initializer that workers must use; None accepts any.
         initializer_call: The initializer and its arguments; None calls nothing.
+        joining: Returns a protocol that first joins the generation to which the pool belongs, if
+            that is necessary.
     """
 
     def __init__(
@@ -123,9 +126,10 @@ class PoolClient:
         watcher: ProgressListener | None,
         initializer: str | None,
         initializer_call: Call | None,
+        joining: Callable[[Coroutine[Any, Any, Any]], Coroutine[Any, Any, Any]],
     ) -> None:
         self._client, self._core, self._alone, self._codec = client, core, is_private, codec
-        self._watcher = watcher
+        self._watcher, self._joining = watcher, joining
         self._initializer, self._initializer_call = initializer, initializer_call
         self.state = RUN
         self.notifier = Notifier()
@@ -151,7 +155,7 @@ class PoolClient:
         """Register this caller under a new GUID, so that it can put tasks."""
         self.caller = str(uuid.uuid4())
         self._inbox = Caller(self._core, self.caller, self._alone, self._encoded_initializer())
-        self._client.run(self._inbox.begin())
+        self._client.run(self._joining(self._inbox.begin()))  # otherwise, joining later could delete it
         self._client.local(self._inbox.path, lambda: self._inbox)
         self._client.at_close(self._inbox.path, self._inbox.end)
 
@@ -343,7 +347,14 @@ class PoolClient:
             self._outgoing_bytes = 0
             lost = dict(self._under_way)  # without the tasks of the new GUID
             self._begin()
+            self._changed.notify_all()
         self._fail(lost, None)
+
+    def wait_for_registration(self, former: str) -> bool:
+        """Wait until this caller has another GUID than ``former``. Return False if it ends before."""
+        with self._changed:
+            self._changed.wait_for(lambda: self.caller != former or self._no_more)
+            return self.caller != former
 
     def _accept(self, reply: TaskReply) -> None:
         with self._changed:

@@ -578,6 +578,8 @@ class Worker:
             except (EOFError, OSError):
                 self._is_orphan = True
                 self.drain()
+                if not self._spec.is_private and hasattr(self, "_core"):  # other callers may wait for its removal
+                    self._client.background(remove_caller(self._core, str(self._spec.caller), False))
                 return
             looks += 1
             if looks % 5 == 0 and not self._spec.is_private and hasattr(self, "_core"):

@@ -24,6 +24,7 @@ from distsync import queue, threading
 from distsync._client import default_client, lifecycle
 from distsync._client.naming import inference, paths
 from distsync._client.process_identity import identity_of
+from distsync._import_gate import importing
 from distsync._objects import base
 from distsync._objects.base import SharedObject
 from distsync._pickle import stable_pickle_name
@@ -112,6 +113,8 @@ class SyncManager(SharedObject):
             raise TypeError(NO_SERVER.format("give hosts, authkey and name to distsync.connect() and name=, instead"))
         self._shared = name is not None or path is not None
         self._state = "initial"
+        #: The pools that this process has created, until they end.
+        self._pools: weakref.WeakSet[Any] = weakref.WeakSet()
         fresh = None if self._shared else inference.fresh_name()  # also where it is bound to a name of a module
         super().__init__(fresh or name, client, path)
         if fresh is not None:
@@ -162,13 +165,18 @@ class SyncManager(SharedObject):
     def shutdown(self) -> None:
         """Shut the manager down. Without a name, it deletes all its objects.
 
-        Afterwards, the manager creates no objects.
+        Afterwards, the manager creates no objects. Its pools that this process has created are
+        terminated.
 
         In a forked child, it deletes nothing, because its parent uses the objects.
 
         Note:
-            Costs at most 1 request more than `destroy`, and none if the manager has a name.
+            Costs at most 1 request more than `destroy`, and none if the manager has a name. Costs
+            as many more as the end of its pools.
         """
+        for pool in tuple(self._pools) if self._creator_pid == os.getpid() else ():
+            pool.terminate()
+            pool.join()
         if self._state == "started" and not self._shared and self._creator_pid == os.getpid():
             self._ask(remove_tree(self.path))
         self._state = "shutdown"
@@ -538,18 +546,40 @@ class SyncManager(SharedObject):
         return made
 
     def Pool(self, *args: Any, **keywords: Any) -> Any:
-        """Create a pool whose local workers are children of this process.
+        """Create a pool that can be passed to other processes.
+
+        Its workers are children of this process. Any process that has it can put tasks, and can
+        close or terminate it for all. The tasks of a process are removed when it exits. The pool
+        ends when the manager is shut down, or when this process exits, at the latest.
 
         Args:
             *args: Positional arguments of ``distsync.multiprocessing.Pool``.
-            **keywords: Keyword arguments of ``distsync.multiprocessing.Pool``.
+            **keywords: Keyword arguments of ``distsync.multiprocessing.Pool``. With ``name``, the
+                result is such a Pool, which cannot be passed, because other processes find it by
+                its name.
 
         Returns:
             The pool.
+
+        Raises:
+            ProcessError: The manager was not started, or has shut down.
+
+        Note:
+            Costs as many requests as ``distsync.multiprocessing.Pool`` with a name, and 1 more in
+            each process that uses it, for a watch.
         """
         from distsync import multiprocessing  # imported already: it is the package of this module
 
-        return multiprocessing.Pool(*args, **keywords)
+        if keywords.get("name") is not None:
+            return multiprocessing.Pool(*args, **keywords)
+        with importing():
+            from distsync.multiprocessing import _managed_pool
+
+        place = self._place("pool", None)
+        client, path = keywords.pop("client", None) or place["client"], place["path"]
+        pool = _managed_pool.OwnedPool(path, *args, client=client, **keywords)
+        self._pools.add(pool)
+        return _managed_pool.PoolProxy(path, client, pool.owner.caller, pool)
 
 
 @stable_pickle_name

@@ -102,6 +102,10 @@ class Pool(_stdlib.Pool, SharedObject):
     _kind = "pool"
     _needs_name = False
     _is_private_if_unnamed = True
+    #: Path of the pool of a manager; None for any other pool.
+    _place: str | None = None
+    #: Whether a pool without a name must have local workers, because it has no others.
+    _needs_workers = True
 
     def __init__(
         self,
@@ -120,8 +124,9 @@ class Pool(_stdlib.Pool, SharedObject):
         self._pool: list[Any] = []
         self._state = _stdlib.INIT
         self._change_notifier: Any = None
-        self._processes = _checked(processes, name, maxtasksperchild, initializer)
-        SharedObject.__init__(self, name, client, None)
+        needs_workers = name is None and self._needs_workers
+        self._processes = _checked(processes, needs_workers, maxtasksperchild, initializer)
+        SharedObject.__init__(self, name, client, self._place)
         if context is None:
             with importing():
                 from distsync.multiprocessing.context import default_context
@@ -155,8 +160,9 @@ class Pool(_stdlib.Pool, SharedObject):
         codec = PoolCodec(client.settings, limit)
         watcher = self._bar() if progress else None
         self._submitting = PoolClient(
-            client, self._shared_state(self._make_core), self._is_unnamed, codec, watcher, text, call
-        )
+            client, self._shared_state(self._make_core), self._is_unnamed, codec, watcher, text, call,
+            self._joining(False),
+        )  # fmt: skip
         spec = WorkerSpec(
             client.settings, self.path, limit, most, initializer, initargs, maxtasks,
             self._submitting.caller, self._is_unnamed, self._explicit_client is None, text,
@@ -278,12 +284,12 @@ def _cpus() -> int:
     return getattr(os, "process_cpu_count", os.cpu_count)() or 1
 
 
-def _checked(processes: int | None, name: str | None, maxtasks: Any, initializer: Any) -> int:
+def _checked(processes: int | None, needs_workers: bool, maxtasks: Any, initializer: Any) -> int:
     """Return the number of local workers.
 
     Args:
         processes: The argument of Pool; None means one for each CPU.
-        name: The name of the pool, if it has one.
+        needs_workers: Whether the pool must have a local worker.
         maxtasks: The argument ``maxtasksperchild``.
         initializer: The argument of Pool.
 
@@ -297,7 +303,7 @@ def _checked(processes: int | None, name: str | None, maxtasks: Any, initializer
     if processes is None:
         processes = _cpus()
     processes = validate_int("the number of processes", processes, or_name=True)
-    if processes < 0 or (processes == 0 and name is None):
+    if processes < 0 or (processes == 0 and needs_workers):
         raise ValueError("Number of processes must be at least 1")
     if maxtasks is not None and (not isinstance(maxtasks, int) or maxtasks <= 0):
         raise ValueError("maxtasksperchild must be a positive int or None")

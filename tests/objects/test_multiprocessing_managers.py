@@ -6,18 +6,26 @@ import copy
 import gc
 import pickle
 from collections.abc import Callable
+from functools import partial
 from multiprocessing import ProcessError
 from typing import Any
 
 import pytest
 from helpers.leak_census import Observer
 from helpers.remote_functions import general as remote
-from helpers.timing import eventually
+from helpers.remote_functions import pool as remote_pool
+from helpers.timing import PATIENCE, eventually
 from helpers.worker_processes import Peer, Running, waiting_calls
 
 from distsync._client.client import Client
-from distsync.errors import ObjectRemovedError, PayloadPickleError, PayloadRefusedError, PayloadTooLargeError
-from distsync.multiprocessing import Manager
+from distsync.errors import (
+    ObjectRemovedError,
+    PayloadPickleError,
+    PayloadRefusedError,
+    PayloadTooLargeError,
+    TaskLostError,
+)
+from distsync.multiprocessing import Manager, get_context
 from distsync.multiprocessing.managers import SyncManager
 
 MakeClient = Callable[..., Client]
@@ -307,6 +315,113 @@ def test_missing_authkey_is_refused_and_namespaces_are_separate(make_client: Mak
     assert far.dict(name="d") == {}
     far.clear()
     signed.clear()
+
+
+# ---- pools
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+@pytest.mark.parametrize("how", ["fork", "pickle"])
+def test_pool_of_a_manager_works_in_the_processes_that_get_it(manager: SyncManager, peer: Peer, how: str) -> None:
+    """It could not be pickled, and a forked child that used it hung."""
+    pool = manager.Pool(1)
+    assert pool.map(abs, [-1, 2]) == [1, 2]
+    if how == "pickle":
+        assert peer.do(remote_pool.map_with, pool, abs, [-3]) == [3]
+        peer.do(remote_pool.end_with, pool, "terminate")
+    else:
+        child = get_context("fork").Process(target=remote_pool.map_with, args=(pool, abs, [-3]))
+        child.start()
+        child.join()
+        assert child.exitcode == 0
+        child.close()
+        pool.terminate()
+    pool.join()
+    with pytest.raises(ValueError, match="Pool not running"):
+        pool.apply(abs, (1,))
+    with pytest.raises(ValueError, match="Pool not running"):
+        peer.do(remote_pool.map_with, pool, abs, [-4])
+
+
+@pytest.mark.parametrize("closes", ["owner", "other"])
+def test_closed_pool_of_a_manager_finishes_the_tasks_of_all_processes(
+    manager: SyncManager, peers: list[Peer], closes: str
+) -> None:
+    pool, started, gate = manager.Pool(1), manager.Event(), manager.Event()
+    peers[0].start(remote_pool.map_with, pool, partial(remote_pool.report_and_wait, started), [gate, gate])
+    assert started.wait(PATIENCE)
+    if closes == "owner":
+        pool.close()
+    else:
+        peers[1].start(remote_pool.end_with, pool, "close")
+    eventually(lambda: pool._latest._state == "CLOSE")
+    with pytest.raises(ValueError, match="Pool not running"):
+        pool.apply(abs, (1,))
+    gate.set()
+    assert peers[0].result() == [True, True]
+    if closes == "other":
+        peers[1].result()
+    pool.join()
+
+
+def test_tasks_of_other_processes_fail_when_the_manager_shuts_down(manager: SyncManager, peer: Peer) -> None:
+    pool, started, gate = manager.Pool(1), manager.Event(), manager.Event()
+    peer.start(remote_pool.map_with, pool, partial(remote_pool.report_and_wait, started), [gate])
+    assert started.wait(PATIENCE)
+    manager.shutdown()
+    with pytest.raises(TaskLostError):
+        peer.result()
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_tasks_in_the_pool_of_a_manager_fail_when_its_process_is_killed(client: Client) -> None:
+    ours, theirs = get_context("fork").Pipe()
+    owner = get_context("fork").Process(target=remote_pool.own_pool, args=(theirs,))
+    owner.start()
+    pool, started, gate = ours.recv()
+    result = pool.apply_async(remote_pool.report_and_wait, (started, gate))
+    assert started.wait(PATIENCE)
+    owner.kill()
+    owner.join()
+    owner.close()
+    with pytest.raises(TaskLostError):
+        result.get(PATIENCE)
+    pool.join()
+    gate.set()
+    ours.close()
+    theirs.close()
+
+
+def test_proxies_of_a_pool_are_one_caller_in_a_process_and_an_ended_one_is_not_kept(manager: SyncManager) -> None:
+    pool = manager.Pool(1)
+    again = pickle.loads(pickle.dumps(pool))
+    assert again.apply(abs, (-1,)) == 1
+    assert again._latest is pool._latest
+    assert list(manager._pools) == [pool._latest]
+    again.terminate()
+    pool.join()
+    del pool, again
+    gc.collect()
+    assert not list(manager._pools)
+
+
+def test_pool_of_a_manager_is_not_deleted_by_the_first_use_of_another_object(manager: SyncManager) -> None:
+    """The process joined the generation of its objects at that use only, and deleted what was older."""
+    with manager.Pool(1) as pool:
+        registered = pool.owner.caller
+        assert not manager.Event().is_set()
+        assert pool.map(abs, [-1, 2]) == [1, 2]
+        assert pool.owner.caller == registered
+    pool.join()
+
+
+@pytest.mark.parametrize("number", [0, -1])
+def test_pool_of_a_manager_has_a_worker(manager: SyncManager, number: int) -> None:
+    with pytest.raises(ValueError, match="at least 1"):
+        manager.Pool(number)
+
+
+# ---- locks
 
 
 @pytest.mark.parametrize("kind", ["Lock", "Semaphore", "BoundedSemaphore"])

@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +18,7 @@ from distsync._client import default_client
 from distsync._protocols.pool.tasks import MAX_CLAIMED, PoolCore
 from distsync._protocols.queues.claim_layout import ClaimedItem
 from distsync._protocols.steps import Wait
+from distsync.multiprocessing import Manager
 from distsync.multiprocessing._pool_codec import LIMIT_BYTES
 from distsync.multiprocessing._pool_worker import Worker, WorkerSpec
 from distsync.multiprocessing.pool import MAX_DELIVERIES, Pool
@@ -212,3 +214,26 @@ def begin(name: str | None, processes: int, function: Any, *args: Any) -> list[i
     _kept.append((pool, pool.apply_async(function, args)))
     _kept.append(pool.map_async(slow_square, range(50), chunksize=1))
     return [process.pid for process in pool._pool]
+
+
+def map_with(pool: Any, function: Any, items: list[Any]) -> list[Any]:
+    """Map with a pool that was passed to this process."""
+    return list(pool.map(function, items, chunksize=1))
+
+
+def end_with(pool: Any, method: str) -> None:
+    """Close or terminate a pool that was passed to this process, and wait for its end."""
+    getattr(pool, method)()
+    pool.join()
+
+
+def report_and_wait(started: Any, gate: Any) -> bool:
+    started.set()
+    return bool(gate.wait(60))
+
+
+def own_pool(connection: Any) -> None:
+    """Send a pool of a manager and two events through a pipe, and stay until this process is killed."""
+    with Manager() as manager:
+        connection.send((manager.Pool(1), manager.Event(), manager.Event()))
+        threading.Event().wait()
