@@ -1,8 +1,18 @@
-"""CPython's tests for processes run with some start methods on some servers, unless all are asked for."""
+"""CPython's tests for processes run with some start methods on some servers, unless all are asked for.
+
+The calls of each of CPython's families must reach the client: one that binds classes before ours take their place tests
+the standard library.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
+from helpers.reached import Reached, requests_of
+
+CONNECTED = ("face", "start_method", "connected")
+"""The fixtures after which the client is connected."""
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -19,3 +29,26 @@ def _is_chosen(item: pytest.Item) -> bool:
     from helpers.cpython_processes import is_chosen
 
     return is_chosen(chosen["start_method"], chosen["server_kind"], chosen["method"])
+
+
+@pytest.fixture(scope="module")
+def reached() -> Iterator[Reached]:
+    made = Reached()
+    yield made
+    assert not made.unreached(), "no call of these families reached a client: is it distsync that they test?"
+
+
+@pytest.fixture(autouse=True)
+def reaches_client(request: pytest.FixtureRequest, reached: Reached) -> Iterator[None]:
+    """Count the requests of a case of CPython's that runs on distsync."""
+    ready = [name for name in CONNECTED if name in request.fixturenames]
+    if not ready or not hasattr(request.node, "callspec"):
+        yield
+        return
+    for name in ready:
+        request.getfixturevalue(name)
+    client, chosen = request.getfixturevalue("client"), request.node.callspec.params
+    before = requests_of(client)
+    yield
+    family = chosen["family"] if "family" in chosen else chosen["case"].family
+    reached.add(f"{request.node.originalname}: {family}", requests_of(client) - before)

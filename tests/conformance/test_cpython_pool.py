@@ -9,6 +9,7 @@ import pytest
 pytest.importorskip("test._test_multiprocessing", reason="this Python comes without its test package")
 
 from helpers.cpython_processes import METHODS, POOLS, is_chosen, run_all, started_by
+from helpers.reached import requests_of
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning"),
@@ -32,5 +33,16 @@ def test_distsync_passes_what_the_standard_library_passes(
     if not is_chosen(method, server_kind, family):
         pytest.skip("DISTSYNC_TEST_START_METHODS=all runs each start method on each server")
     client.start()  # CPython counts threads
+    before = requests_of(client)
     with started_by(method):
         run_all("Distsync", family)
+    assert requests_of(client) > before, "is it distsync that these test?"
+
+
+@pytest.mark.slow
+def test_pool_of_a_manager_passes_what_the_standard_library_passes(client: Any) -> None:
+    client.start()  # CPython counts threads
+    before = requests_of(client)
+    with started_by("fork"):
+        run_all("Managed", "_TestPool")
+    assert requests_of(client) > before, "is it distsync that these test?"

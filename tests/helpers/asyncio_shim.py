@@ -91,7 +91,7 @@ class PatientLoop(wrapt.ObjectProxy):  # type: ignore[misc]
 
 def patient(module: ModuleType, client: Client) -> ModuleType:
     """Return the contents of ``module``, with longer timeouts."""
-    made = ModuleType("asyncio")
+    made = ModuleType(module.__name__)
     made.__dict__.update({name: getattr(module, name) for name in dir(module) if not name.startswith("__")})
 
     async def sleep(delay: float, result: Any = None) -> Any:

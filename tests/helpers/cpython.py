@@ -15,6 +15,8 @@ from typing import Any, NamedTuple
 import pytest
 from test import support
 
+from helpers.reached import bound_to_stdlib
+
 Build = Callable[[ModuleType], type[unittest.TestCase]]
 """Makes the class that tests what is in a module."""
 
@@ -41,12 +43,21 @@ def cases(families: Mapping[str, Build], stdlib: ModuleType) -> Iterable[Any]:
 def run(case: Case, module: ModuleType, expected_failures: Mapping[str, str] | None = None) -> None:
     """The case passed on ``module``, or failed where that is expected. An unexpected pass is a failure."""
     reason = (expected_failures or {}).get(str(case))
-    problems = problems_of(case.build(module)(case.method))
+    tests = case.build(module)
+    assert_ours(tests, module)
+    problems = problems_of(tests(case.method))
     if problems and reason is not None:
         gc.collect()  # what the test has left has its end now, not while pytest formats this
         pytest.xfail(reason)
     assert not problems, "\n".join(problems)
     assert reason is None, f"{case} passes, but is expected to fail: {reason}"
+
+
+def assert_ours(tests: type[unittest.TestCase], module: ModuleType, allowed: Mapping[str, str] | None = None) -> None:
+    """No attribute of a class that tests a module of distsync is bound to the standard library."""
+    if module.__name__.startswith("distsync"):
+        found = list(bound_to_stdlib(tests, allowed or {}))
+        assert not found, f"is it distsync that they test? {', '.join(found)}"
 
 
 class Result(unittest.TestResult):
@@ -65,14 +76,15 @@ class Result(unittest.TestResult):
 
 
 def problems_of(test: unittest.TestCase | unittest.TestSuite) -> list[str]:
-    """A text for each failure and error; skips the pytest case if the test skips itself."""
+    """A text for each failure and error; skips the pytest case if all its tests skip themselves."""
     support.environment_altered = False
     result = Result()
     test.run(result)
-    for _, why in result.skipped:
-        pytest.skip(f"CPython's own reason: {why}")
     altered = ["it left threads or processes behind"] if support.environment_altered else []
-    return [text for _, text in (*result.failures, *result.errors)] + altered
+    problems = [text for _, text in (*result.failures, *result.errors)] + altered
+    if not problems and len(result.skipped) >= result.testsRun:
+        pytest.skip("CPython's own reason: " + ", ".join({why for _, why in result.skipped}))
+    return problems
 
 
 def changed(method: Any, many: int, fewer: int) -> FunctionType:

@@ -11,7 +11,7 @@ import os
 import unittest
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from importlib.util import find_spec
+from importlib import import_module
 from multiprocessing import forkserver
 from types import ModuleType
 from typing import Any
@@ -21,13 +21,15 @@ from test import _test_multiprocessing as cpythons
 from test import support
 
 import distsync.multiprocessing
-from helpers.cpython import changed, problems_of
+from helpers.cpython import assert_ours, changed, problems_of
 from helpers.timing import eventually
 
 METHODS = ["fork", *(pytest.param(method, marks=pytest.mark.slow) for method in ("spawn", "forkserver"))]
 """Start methods, as parameters of tests."""
 
-FACES = {"Stdlib": multiprocessing} | dict.fromkeys(("Distsync", "Shared", "Election"), distsync.multiprocessing)
+FACES = {"Stdlib": multiprocessing, "StdlibManaged": multiprocessing} | dict.fromkeys(
+    ("Distsync", "Managed", "Shared", "Election"), distsync.multiprocessing
+)
 SHARED = "Shared"
 """The name of the classes that have a SharedLock in place of each RLock, alone or as the lock of a Condition."""
 ELECTION = "Election"
@@ -37,12 +39,24 @@ FUNCTIONS = (
     "Pool Pipe Queue JoinableQueue Lock RLock Semaphore BoundedSemaphore Condition Event Barrier Value Array RawValue"
     " RawArray current_process parent_process active_children set_executable"
 ).split()
+OF_THE_STDLIB = {
+    "connection": "pipes are those of the standard library",
+    "Pipe": "pipes are those of the standard library",
+    **dict.fromkeys(
+        ("current_process", "parent_process", "active_children", "set_executable"),
+        "processes are registered with the standard library",
+    ),
+}
+"""Attributes of the classes that are the standard library's also when they test distsync, each with the reason."""
+
 FAMILIES = ("_TestLock", "_TestSemaphore", "_TestCondition", "_TestEvent", "_TestBarrier")
 POOLS = ("_TestPool", "_TestPoolWorkerErrors", "_TestPoolWorkerLifetime")
 """Each of them as a whole is one case: its methods share one pool, or start several."""
 
 DATA = ("_TestQueue", "_TestValue", "_TestArray")
 MANAGED = ("_TestContainers",)
+BOTH = (*FAMILIES, "_TestQueue", "_TestPool")
+"""These families run with the functions of a manager, too, as ``StdlibManaged`` and ``Managed``."""
 COMPLETE = ("TestSimpleQueue", "TestInitializers", "TestSyncManagerTypes", "TestPoolNotLeakOnFailure")
 """These are classes of CPython's as they run, which find the functions under test in its ``multiprocessing``."""
 
@@ -77,8 +91,11 @@ times. DISTSYNC_TEST_MANY=1 leaves them the first."""
 class Idle:
     """What CPython's test looks up in private semaphores of its Condition, asked of ours."""
 
+    TYPE: str
+
     def check_invariant(self, cond: Any) -> None:
-        assert repr(cond).endswith(", 0)>"), f"somebody waits: {cond!r}"
+        if self.TYPE == "processes":
+            assert repr(cond).endswith(", 0)>"), f"a process waits: {cond!r}"
 
 
 class Woken(Idle):
@@ -92,7 +109,7 @@ class Woken(Idle):
 
 def mixin(face: ModuleType) -> type:
     """The functions under test, as CPython's own ProcessesMixin has them."""
-    functions = {name: staticmethod(getattr(_source(face, name), name)) for name in FUNCTIONS}
+    functions = {name: staticmethod(getattr(face, name)) for name in FUNCTIONS}
     of_others = {"connection": multiprocessing.connection, "Process": face.Process, "TYPE": "processes"}
     return type("Functions", (cpythons.BaseMixin,), {**functions, **of_others})
 
@@ -112,9 +129,15 @@ def managers(face: ModuleType) -> type:
 
     names = [name for name, value in vars(cpythons.ManagerMixin).items() if isinstance(value, property)]
     functions = {name: vars(cpythons.ManagerMixin)[name] for name in names}
+    functions["Pool"] = vars(cpythons.ManagerMixin)["Pool"]
     own = {"setUpClass": classmethod(begin), "tearDownClass": classmethod(end), "TYPE": "manager"}
     made = type("Managed", (cpythons.BaseMixin,), {**functions, **own, "Process": face.Process})
     return made
+
+
+def managers_of(face: ModuleType) -> Any:
+    """Return SyncManager of a face. A class body of CPython's binds that of the standard library."""
+    return import_module(f"{face.__name__}.managers").SyncManager
 
 
 def condition_with_shared_lock(lock: Any = None) -> Any:
@@ -131,12 +154,6 @@ def replaced(name: str) -> dict[str, Any]:
     return {each: staticmethod(function) for each, function in functions.items()}
 
 
-def _source(face: ModuleType, name: str) -> ModuleType:
-    """What a face has not yet is the standard library's."""
-    home = {"Pool": "pool", "Value": "shared", "Array": "shared", "RawValue": "shared", "RawArray": "shared"}.get(name)
-    home = "queues" if "Queue" in name else home
-    return multiprocessing if home and find_spec(f"distsync.multiprocessing.{home}") is None else face
-
 
 def make(name: str, family: str) -> type[unittest.TestCase]:
     """CPython's class with the functions of one face, found by spawned children under its name."""
@@ -145,9 +162,10 @@ def make(name: str, family: str) -> type[unittest.TestCase]:
     fewer = {} if face is multiprocessing or os.environ.get("DISTSYNC_TEST_MANY") else FEWER
     base = getattr(cpythons, family)
     if family in COMPLETE:
-        return type(f"{name}{family}", (base,), {"__test__": False})
+        bound = {"manager_class": managers_of(face)} if hasattr(base, "manager_class") else {}
+        return type(f"{name}{family}", (base,), {"__test__": False, **bound})
     repeated = {name: changed(getattr(base, name), *fewer[name]) for name in fewer if hasattr(base, name)}
-    given = managers(face) if family in MANAGED else mixin(face)
+    given = managers(face) if family in MANAGED or "Managed" in name else mixin(face)
     bases = (*own, base, given, unittest.TestCase)
     made = type(f"{name}{family}", bases, {**repeated, **replaced(name), "__module__": __name__, "__test__": False})
     globals()[made.__name__] = made
@@ -162,13 +180,14 @@ CLASSES = {
 
 
 CLASSES |= {(SHARED, family): make(SHARED, family) for family in ("_TestLock", "_TestCondition")}
+CLASSES |= {(name, family): make(name, family) for name in ("StdlibManaged", "Managed") for family in BOTH}
 CLASSES[ELECTION, "_TestCondition"] = make(ELECTION, "_TestCondition")
 
 
-def cases(families: Iterable[str] = FAMILIES) -> Iterator[Any]:
+def cases(families: Iterable[str] = FAMILIES, name: str = "Stdlib") -> Iterator[Any]:
     """A pytest parameter (family, method) for each test method that this Python ships."""
     for family in families:
-        for method in unittest.defaultTestLoader.getTestCaseNames(CLASSES["Stdlib", family]):
+        for method in unittest.defaultTestLoader.getTestCaseNames(CLASSES[name, family]):
             yield pytest.param(family, method, id=f"{family}.{method}")
 
 
@@ -192,6 +211,7 @@ def other_than(those: list[Any]) -> Callable[[], list[Any]]:
 
 def run(name: str, family: str, method: str, expected_failures: Mapping[str, str] | None = None) -> None:
     """The case passed, or failed where that is expected. An unexpected pass is a failure."""
+    assert_ours(CLASSES[name, family], FACES[name], OF_THE_STDLIB)
     reason = (expected_failures or {}).get(f"{family}.{method}")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cpythons, "multiprocessing", FACES[name])  # which some of its methods use by that name
@@ -204,11 +224,15 @@ def run(name: str, family: str, method: str, expected_failures: Mapping[str, str
 
 
 def run_all(name: str, family: str) -> None:
-    """Every method of the family passed. A family that says ``multiprocessing.Pool`` means that of the face."""
+    """Every method of the family passed. A family that says ``multiprocessing.Pool`` means that of the face.
+
+    What a method raises in the server of a manager, with a RemoteError, ours raises itself.
+    """
+    assert_ours(CLASSES[name, family], FACES[name], OF_THE_STDLIB)
     tests = unittest.defaultTestLoader.loadTestsFromTestCase(CLASSES[name, family])
-    before, cpythons.multiprocessing = cpythons.multiprocessing, FACES[name]
-    try:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cpythons, "multiprocessing", FACES[name])
+        if name == "Managed":
+            patch.setattr(cpythons, "RemoteError", ValueError)
         problems = problems_of(tests)
-    finally:
-        cpythons.multiprocessing = before
     assert not problems, "\n".join(problems)
