@@ -59,6 +59,15 @@ def handler_frame(trace: TracebackType | None) -> FrameType | None:
     return None
 
 
+def is_inside(trace: TracebackType | None) -> bool:
+    """Return whether all frames of a traceback are ours: no signal handler or callback of the program was running."""
+    while trace is not None:
+        if trace.tb_frame.f_globals.get("__name__", "").partition(".")[0] not in OWN_PACKAGES:
+            return False
+        trace = trace.tb_next
+    return True
+
+
 def _has_argument(frame: FrameType, wanted: object) -> bool:
     """Return whether ``frame`` was called with the argument ``wanted``."""
     code = frame.f_code

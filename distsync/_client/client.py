@@ -71,6 +71,7 @@ class Client:
         self._closing_thread: int | None = None
         self._listeners: list[Callable[[str], object]] = []
         self._final_statistics: ClientStatistics | None = None
+        self._held_at_end: tuple[str, ...] = ()
         self._close_hooks: dict[str, Callable[[], Coroutine[Any, Any, Any]]] = {}
         lifecycle.register(self)
 
@@ -115,7 +116,7 @@ class Client:
             return result
         except DistsyncError:
             if self._is_outlived():
-                lifecycle.wait_for_end()
+                lifecycle.end_thread()
             raise
 
     async def run_async(
@@ -572,6 +573,17 @@ class Client:
 
     # ---- start and end
 
+    def was_held_at_end(self, path: str) -> bool:
+        """Return whether the end of this process has released an object by closing the client.
+
+        Args:
+            path: The path of the object.
+
+        Returns:
+            True if this process held it then. False if it did not, or the process does not end.
+        """
+        return any(held.startswith(f"{path}/") for held in self._held_at_end)
+
     def _require_runtime(self, call: str) -> ClientRuntime:
         """Return the runtime, started at the first use, or raise ClientClosedError."""
         if getpid() != process.pid:
@@ -583,7 +595,7 @@ class Client:
                     runtime = self._latest_runtime or self._start_runtime()
         if runtime is None or runtime.closing or self.closed:
             if self._is_outlived():
-                lifecycle.wait_for_end()
+                lifecycle.end_thread()
             raise ClientClosedError(call)
         return runtime
 
@@ -645,7 +657,7 @@ class Client:
             closed".
 
             At the end of the process, which closes all clients, calls in daemon threads do not
-            return.
+            return, and the release of what the process held does nothing more.
 
             If interrupted, the close is incomplete. The next close, or that at the end of the
             process, completes it.
@@ -661,6 +673,8 @@ class Client:
                 return
             self._closing_thread = me  # an interrupt in the next line allows another call by this thread
         try:
+            if process.ended_by == me:
+                self._held_at_end = self._held_at_end or tuple(held.path for held in runtime.holds.active())
             runtime.close()
             self._final_statistics, self._latest_runtime = runtime.zk_session.statistics(), None
         finally:
@@ -676,7 +690,7 @@ class Client:
 
     def after_fork_in_child(self) -> None:
         """Forget the session of the parent process, in a forked child."""
-        self._close_hooks = {}
+        self._close_hooks, self._held_at_end = {}, ()
         self._start_lock, self._closing_thread = threading.RLock(), None
         if self._latest_runtime is not None:
             self._latest_runtime.after_fork_in_child()

@@ -69,7 +69,7 @@ SPAWNED = "--multiprocessing-fork"
 LAST_PRIORITY = -(1 << 30)
 
 
-#: How long a call in a daemon thread does not return at the end of the process, in seconds. Limited, because an
+#: How long a call in a daemon thread does not end at the end of the process, in seconds. Limited, because an
 #: atexit handler of the program may wait for the thread.
 DAEMON_S = 5.0
 
@@ -234,16 +234,30 @@ def _close_if_alone() -> None:
 def is_outlived() -> bool:
     """Return whether this is a daemon thread, and all clients are closed because the process ends.
 
-    A failed call should not return then, for `DAEMON_S`, as one of the standard library does not.
-    Its error would be none of the program's, and its traceback would be printed.
+    A failed call should not return then, as one of the standard library does not. Its error would be
+    none of the program's, and its traceback would be printed.
     """
     ended_by = process.ended_by
     return ended_by is not None and ended_by != threading.get_ident() and threading.current_thread().daemon
 
 
-def wait_for_end() -> None:
-    """Wait for the end of the process, for up to `DAEMON_S`."""
+def end_thread() -> None:
+    """Wait for the end of the process, for up to `DAEMON_S`, and end this thread in silence after that.
+
+    No ``except Exception`` catches SystemExit, and no traceback of it is printed. But asyncio prints that of a
+    task, so if an event loop runs here, this returns. The caller then raises its error.
+    """
     threading.Event().wait(DAEMON_S)
+    running_loop = getattr(sys.modules.get("asyncio"), "_get_running_loop", None)
+    if running_loop is None or running_loop() is None:
+        raise SystemExit
+
+
+def end_daemon_thread() -> None:
+    """Do as `end_thread` at the end of the process, if this is a daemon thread of the program, not of distsync."""
+    here = threading.current_thread()
+    if here.daemon and not here.name.startswith("distsync-"):
+        end_thread()
 
 
 def close_clients() -> None:

@@ -82,6 +82,8 @@ class HeldLocks:
         except BaseException as error:
             if not isinstance(error, DistsyncError) or is_from_handler(error):
                 self._finish_release(locals().get("before", []))
+            elif all(lock._was_released_at_end(error) for lock in self._locks):
+                return
             raise
 
     def _finish_release(self, before: list[Any]) -> None:
@@ -103,6 +105,8 @@ class HeldLocks:
         except BaseException as failure:
             if not isinstance(failure, DistsyncError) or is_from_handler(failure):
                 self._finish_release(locals().get("before", []))
+            elif all(lock._was_released_at_end(failure) for lock in self._locks):
+                return
             raise
 
     def __repr__(self) -> str:

@@ -37,8 +37,9 @@ from distsync._objects.validation import validate_timeout
 from distsync._pickle import stable_pickle_name
 from distsync._protocols.receipts import Receipts
 from distsync._protocols.retries import delete_tree, find_foreign_child, remove_tree
-from distsync._signal_handlers import interruptible_at_entry, is_from_handler
+from distsync._signal_handlers import interruptible_at_entry, is_from_handler, is_inside
 from distsync.errors import (
+    ClientClosedError,
     DeadlineError,
     DistsyncError,
     LockLostError,
@@ -120,6 +121,19 @@ def close_unstarted(protocol: Coroutine[Any, Any, Any]) -> None:
     """
     if inspect.getcoroutinestate(protocol) == inspect.CORO_CREATED:
         protocol.close()
+
+
+def shorten_interrupt(error: BaseException, kind: type[BaseException] = KeyboardInterrupt) -> None:
+    """Remove the frames below the caller's from the traceback of an interrupt, unless one is of the program.
+
+    Args:
+        error: What an ``except`` block of the caller has caught, and raises again with ``raise``.
+        kind: The class of an interrupt.
+    """
+    trace = error.__traceback__
+    if trace is not None and isinstance(error, kind) and is_inside(trace):
+        error.__traceback__ = None
+        trace.tb_next = None  # Python 3.10 keeps the traceback for ``raise``
 
 
 def ask_timeout_of(client: Client, timeout: float | None) -> float | None:
@@ -312,9 +326,14 @@ class SharedObject:
     def _run(self, protocol: Coroutine[Any, Any, Any], timeout: float | None = None) -> Any:
         try:
             return self.client.run(self._as_member(protocol, True), timeout, self)
-        except BaseException:
+        except BaseException as error:
             close_unstarted(protocol)
+            shorten_interrupt(error)
             raise
+
+    def _was_released_at_end(self, error: BaseException) -> bool:
+        """Return whether a release failed with ``error`` only because the end of the process had released this."""
+        return isinstance(error, ClientClosedError) and self.client.was_held_at_end(self.path)
 
     def _as_member(self, protocol: Coroutine[Any, Any, Any], blocks: bool = False) -> Coroutine[Any, Any, Any]:
         """Return a protocol that joins the generation to which the object belongs first, if that is necessary.

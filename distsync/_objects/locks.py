@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeVar
 
 from distsync._client.contender_info import Contender, describe
 from distsync._import_gate import importing
-from distsync._objects.base import current_owner, exit_context, parse_contenders, type_name
+from distsync._objects.base import current_owner, exit_context, parse_contenders, shorten_interrupt, type_name
 from distsync._objects.lock_fast_path import CachedLockFastPath
 from distsync._objects.revocation import Revocable
 from distsync._objects.validation import refuse_positional, validate_layout, validate_timeout
@@ -156,6 +156,8 @@ class LockBase(Revocable):
         except BaseException as failure:
             if not isinstance(failure, DistsyncError) or is_from_handler(failure):
                 self._finish_release(locals().get("before", []))
+            elif self._was_released_at_end(failure):
+                return
             raise
 
     def _end_block(self) -> None:
@@ -368,6 +370,7 @@ class Lock(LockBase):
         except BaseException as error:
             if not isinstance(error, DistsyncError) or is_from_handler(error):
                 self._undo(before)
+            shorten_interrupt(error)
             raise
 
     __enter__ = acquire
@@ -400,6 +403,8 @@ class Lock(LockBase):
         except BaseException as error:
             if not isinstance(error, DistsyncError) or is_from_handler(error):
                 self._finish_release(locals().get("before", []))
+            elif self._was_released_at_end(error):
+                return
             raise
 
     def locked(self) -> bool:
@@ -512,6 +517,7 @@ class RLock(LockBase):
         except BaseException as error:
             if not isinstance(error, DistsyncError) or is_from_handler(error):
                 self._undo(before)
+            shorten_interrupt(error)
             raise
 
     __enter__ = acquire
@@ -543,6 +549,8 @@ class RLock(LockBase):
         except BaseException as error:
             if not isinstance(error, DistsyncError) or is_from_handler(error):
                 self._finish_release(locals().get("before", []))
+            elif self._was_released_at_end(error):
+                return
             raise
 
     def _finish_release(self, before: list[LockSnapshot]) -> None:
@@ -584,6 +592,7 @@ class RLock(LockBase):
         except BaseException as error:
             if not isinstance(error, DistsyncError) or is_from_handler(error):
                 self._undo(before)
+            shorten_interrupt(error)
             raise
 
     def __repr__(self) -> str:

@@ -364,6 +364,8 @@ class Semaphore(ParametrizedObject, Ownable):
         except BaseException as error:
             if hasattr(n, "__index__") and n >= 1 and (not isinstance(error, DistsyncError) or is_from_handler(error)):
                 self._release_anyway(n, locals().get("started", [False]))
+            elif self._was_released_at_end(error):
+                return
             raise
 
     def _release(self, n: int, started: list[bool]) -> None:
@@ -445,6 +447,8 @@ class Semaphore(ParametrizedObject, Ownable):
                 if self._blocks.was_entered_here(depth):
                     self._blocks.set_depth(current_owner(), depth - 1)
                     self._release_anyway(1, locals().get("started", [False]))
+            elif self._was_released_at_end(failure):
+                return
             raise
 
     def _refuse_release(self) -> None:

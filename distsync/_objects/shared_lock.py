@@ -477,6 +477,8 @@ class SharedReader(_WriterView):
         except BaseException as error:
             if not isinstance(error, DistsyncError) or is_from_handler(error):
                 self._finish_release(locals().get("before", []))
+            elif self._was_released_at_end(error):
+                return
             raise
 
     @interruptible_at_entry
@@ -490,6 +492,8 @@ class SharedReader(_WriterView):
         except BaseException as failure:
             if not isinstance(failure, DistsyncError) or is_from_handler(failure):
                 self._finish_release(locals().get("before", []))
+            elif self._was_released_at_end(failure):
+                return
             raise
 
     def _end_block(self) -> None:

@@ -36,6 +36,7 @@ class Feeder:
         #: Whether this process has put anything, through the thread or not.
         self.used = False
         self.cancelled = False
+        self._has_ended = False
         self._buffer: SimpleQueue[Any] = SimpleQueue()  # a finalizer may put _END into it at any line
         self._changed = threading.Condition(threading.Lock())
         self._unsent = 0
@@ -51,15 +52,18 @@ class Feeder:
             sender: Returns the function that sends items, for the thread.
 
         Raises:
-            ValueError: The feeder is closed, perhaps since the caller checked it.
+            ValueError: The feeder is closed, perhaps since the caller checked it, or the process ends. A
+                daemon thread of the program gets no error then, as in the standard library.
         """
         with self._changed:
-            if not self.closed:
+            if not (self.closed or self._has_ended):
                 if self._thread is None:
                     self._start(sender())
                 self._unsent += 1
                 self._buffer.put((item, queue))
                 return
+        if not self.closed and self._thread is not threading.current_thread():
+            lifecycle.end_daemon_thread()
         raise ValueError(f"Queue {queue!r} is closed")
 
     def _start(self, send: Send) -> None:
@@ -120,7 +124,8 @@ class Feeder:
     def finish(self) -> None:
         """Send all items at the end of the process, unless the wait was cancelled."""
         if not self.cancelled and self._pid == os.getpid():
-            self.close()
+            self._has_ended = True  # not closed: other threads may still get
+            self._buffer.put(_END)
             self.join()
 
 

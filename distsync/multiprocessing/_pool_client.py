@@ -11,9 +11,10 @@ import threading
 import uuid
 from collections import deque
 from collections.abc import Callable, Coroutine
-from multiprocessing import connection
+from multiprocessing import connection, util
 from typing import Any, Protocol
 
+from distsync._client import lifecycle
 from distsync._client.client import Client
 from distsync._log import OwnLogger
 from distsync._protocols.pool.callers import Caller, Initializer, TaskReply, sweep_all
@@ -83,6 +84,18 @@ class Notifier:
             self._closed = True
             self.reader.close()
             self._writer.close()
+
+
+class _FailedAtEnd:
+    """The success of a result that the end of the process has failed: False.
+
+    A daemon thread that was waiting for the result ends in silence. In the standard library, it
+    would wait until the process is gone.
+    """
+
+    def __bool__(self) -> bool:
+        lifecycle.end_daemon_thread()
+        return False
 
 
 class Cache(dict[int, Any]):
@@ -491,15 +504,16 @@ class PoolClient:
 
     def _break_off(self) -> None:
         """Fail all pending results."""
+        success: Any = _FailedAtEnd() if util.is_exiting() else False
         for job in list(self.cache):
             result: Any = self.cache.pop(job, None)
             error = TaskLostError(f"job {job}", self._core.znodes.path, "the pool was terminated")
             if hasattr(result, "_items"):  # a result of imap
                 with result._cond:
-                    result._items.append((False, error))
+                    result._items.append((success, error))
                     result._cond.notify_all()
             elif result is not None:
-                result._success, result._value = False, error
+                result._success, result._value = success, error
                 result._event.set()
 
     def join(self) -> None:

@@ -165,20 +165,158 @@ import atexit, threading
 thread = None
 atexit.register(lambda: thread.join())
 from distsync._client import lifecycle
-from distsync.errors import ClientClosedError
 from distsync.threading import Event
 
 lifecycle.DAEMON_S = 0.2
 
 def wait():
-    try:
-        Event(name="never").wait()
-    except ClientClosedError:
-        print("closed")
+    while True:
+        try:
+            Event(name="never").wait()
+        except Exception as error:
+            print("goes on after", error)
 
 Event(name="never").is_set()
 thread = threading.Thread(target=wait, daemon=True)
 thread.start()
+"""
+
+POLLED = """
+import asyncio, atexit, queue, threading, time
+
+atexit.register(time.sleep, 0.3)  # runs after the clients were closed
+import distsync.asyncio
+import distsync.multiprocessing
+from distsync.threading import Event
+from helpers.remote_functions import pool as chores
+
+polled, sent = distsync.multiprocessing.Queue(), distsync.multiprocessing.Queue()
+
+def poll():
+    while True:
+        try:
+            polled.get_nowait()
+        except queue.Empty:
+            time.sleep(0.001)
+
+def put():
+    while True:
+        sent.put(1)
+        time.sleep(0.001)
+
+def ask():
+    while True:
+        sent.empty()
+
+def use_in_loop():
+    async def main():
+        while True:
+            async with distsync.asyncio.Lock(name="free"):
+                await asyncio.sleep(0.001)
+
+    asyncio.run(main())
+
+def main(pool):
+    calls = lambda: pool.apply(chores.wait_for, ["applied"]), lambda: next(pool.imap(chores.wait_for, ["mapped"]))
+    for target in (poll, put, ask, use_in_loop, *calls):
+        threading.Thread(target=target, daemon=True).start()
+    for name in ("applied", "mapped"):
+        assert Event(name=f"{name}-begun").wait()
+
+if __name__ == "__main__":
+    pool = distsync.multiprocessing.Pool(2)
+    main(pool)
+"""
+
+RELEASED = """
+import asyncio, atexit
+from contextlib import ExitStack
+held, blocks = [], ExitStack()
+
+def release():
+    for each in held:
+        each.release()
+    blocks.close()
+    print("released by the handler")
+    try:
+        other.release()
+    except ClientClosedError:
+        print("not held")
+
+atexit.register(release)
+
+import distsync.multiprocessing
+import distsync.asyncio
+from distsync import Election, SharedLock, acquire_all
+from distsync.errors import ClientClosedError
+from distsync.threading import BoundedSemaphore, Condition, Lock, RLock, Semaphore
+
+def use():
+    with acquire_all(Lock(name="f"), SharedLock(name="g").reader):
+        yield
+
+class Owner:
+    def __init__(self):
+        self.lock = Lock(name="owner's")
+        self.lock.acquire()
+
+    def __del__(self):
+        self.lock.release()
+        print("released by the finalizer")
+
+shared, other = SharedLock(name="shared"), Lock(name="other")
+context = distsync.multiprocessing.get_context("spawn")
+held += [Lock(name="a"), RLock(name="b"), Semaphore(2, name="c"), BoundedSemaphore(2, name="d"), Condition()]
+held += [shared.reader, SharedLock(name="w").writer, Election(name="e")]
+held += [context.Lock(), context.RLock(), context.Semaphore(2), context.BoundedSemaphore(2)]
+for each in held:
+    each.acquire()
+for each in (Lock(name="h"), RLock(name="i"), Semaphore(2, name="j"), SharedLock(name="k").reader, context.Lock()):
+    blocks.enter_context(each)
+tasks = [distsync.asyncio.Lock(name="l"), distsync.asyncio.Semaphore(2, name="m"), distsync.asyncio.Condition(name="n")]
+tasks += [distsync.asyncio.SharedLock(name="o").writer]
+
+async def acquire():
+    for each in tasks:
+        await each.acquire()
+
+asyncio.run(acquire())
+held += [*tasks, acquire_all(Lock(name="p"))]
+user, owner = use(), Owner()
+next(user)
+"""
+
+INTERRUPTED = """
+import signal, threading, time, traceback
+from pathlib import Path
+import distsync.multiprocessing
+from distsync import JoinableQueue, default_client
+from distsync.queue import Queue
+from distsync.threading import Condition, Event, Lock, Semaphore
+from helpers.worker_processes import waiting_calls
+
+def wait_for_condition():
+    condition = Condition(name="c")
+    with condition:
+        condition.wait()
+
+def interrupt():
+    while not waiting_calls(default_client()):
+        time.sleep(0.01)
+    signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+
+if __name__ == "__main__":
+    lock = Lock(name="taken")
+    lock.acquire()
+    queues = Queue(name="q"), JoinableQueue(name="j"), distsync.multiprocessing.Queue(name="m")
+    waits = [lock.acquire, wait_for_condition, Event(name="e").wait, Semaphore(0, name="s").acquire]
+    for wait in (*waits, *[queue.get for queue in queues]):
+        threading.Thread(target=interrupt, daemon=True).start()
+        try:
+            wait()
+        except KeyboardInterrupt as error:
+            files = [Path(frame.filename) for frame in traceback.extract_tb(error.__traceback__)]
+            print(len(files) <= 6, {file.parent.name for file in files} & {"_client", "driver", "_protocols"})
 """
 
 PATH = {"PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}", "PYTHONWARNINGS": "ignore"}  # Python 3.12 warns of each fork
@@ -224,7 +362,23 @@ def test_daemon_threads_in_calls_end_in_silence_with_the_process(shells: Shells,
 
 
 def test_daemon_thread_that_an_atexit_handler_waits_for_ends(shells: Shells) -> None:
-    assert run(shells, JOINED) == ("closed\n", "")
+    """Its call raised an Exception, so that a loop that catches these went on, without a pause in the end."""
+    assert run(shells, JOINED) == ("", "")
+
+
+def test_daemon_threads_that_poll_queues_or_wait_for_pools_end_in_silence(shells: Shells) -> None:
+    """The end of a queue's feeder closed the queue for them, and that of a pool failed the results."""
+    assert run(shells, POLLED) == ("", "")
+
+
+def test_handler_registered_before_the_import_and_finalizer_release_what_is_held_at_the_end(shells: Shells) -> None:
+    """Both run after the clients were closed, which has released it."""
+    assert run(shells, RELEASED) == ("released by the handler\nnot held\nreleased by the finalizer\n", "")
+
+
+def test_traceback_of_an_interrupted_wait_has_no_line_of_the_inside(shells: Shells) -> None:
+    """It had 48 lines, of which the last ones showed the driver."""
+    assert run(shells, INTERRUPTED) == ("True set()\n" * 7, "")
 
 
 def test_pools_that_end_or_are_open_at_the_end_are_put_away_in_silence(shells: Shells, observer: Observer) -> None:

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import weakref
-from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from collections.abc import Callable, Coroutine
+from functools import wraps
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 
-from distsync._client import default_client
+from distsync._client import default_client, lifecycle
 from distsync._client.deadlines import earliest
 from distsync._client.driver.task_order import orders
 from distsync._objects.base import (
@@ -22,16 +23,18 @@ from distsync._objects.base import (
     close_unstarted,
     create_wrapped,
     raise_if_late,
+    shorten_interrupt,
 )
 from distsync._pickle import stable_pickle_name
 from distsync._protocols.locks.lock import Grant
 from distsync._signal_handlers import raise_if_from_handler
-from distsync.errors import LockLostError, NotHeldError, OutcomeUnknownError
+from distsync.errors import ClientClosedError, LockLostError, NotHeldError, OutcomeUnknownError
 
 if TYPE_CHECKING:
     from distsync._client.client import Client
 
 Self = TypeVar("Self", bound="AsyncObject")
+ReleaseT = TypeVar("ReleaseT", bound=Callable[..., None])
 
 _owners: weakref.WeakKeyDictionary[Any, object] = weakref.WeakKeyDictionary()
 
@@ -130,7 +133,8 @@ class AsyncObject:
         try:
             twin: SharedObject = self._sync
             client = twin._explicit_client or default_client.current.client
-            if client is None or not client.is_started:
+            is_started = client is not None and client.is_started
+            if not is_started and not lifecycle.is_outlived():  # at the end, asyncio has no threads
                 await asyncio.to_thread(lambda: twin.client.start())
         finally:
             starting.release()
@@ -140,8 +144,9 @@ class AsyncObject:
     ) -> Any:
         try:
             return await self.client.run_async(self._sync._as_member(protocol), timeout, self._sync, in_order=in_order)
-        except BaseException:
+        except BaseException as error:
             close_unstarted(protocol)
+            shorten_interrupt(error, asyncio.CancelledError)
             raise
 
     async def _ask(self, protocol: Coroutine[Any, Any, Any], timeout: float | None = None) -> Any:
@@ -194,6 +199,20 @@ def async_object(kind: type[Self], twin: Any) -> Self:
     made = kind.__new__(kind)
     made._sync = twin
     return made
+
+
+def done_at_end(release: ReleaseT) -> ReleaseT:
+    """Let a ``release`` do nothing more if the end of the process has released the object."""
+
+    @wraps(release)
+    def release_unless_ended(self: AsyncObject) -> None:
+        try:
+            release(self)
+        except ClientClosedError as error:
+            if not self._sync._was_released_at_end(error):
+                raise
+
+    return cast(ReleaseT, release_unless_ended)
 
 
 class AsyncOwnable(AsyncObject):

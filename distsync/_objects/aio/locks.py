@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn
 
 from distsync._client.contender_info import describe
 from distsync._objects import locks
-from distsync._objects.aio.base import AsyncOwnable, mine, raise_or_note, shown_waiters
+from distsync._objects.aio.base import AsyncOwnable, done_at_end, mine, raise_or_note, shown_waiters
 from distsync._objects.validation import refuse_positional
 from distsync._protocols.locks.lock import LockCore
 from distsync.errors import LockLostError, NotHeldError
@@ -92,6 +92,7 @@ class Lock(AsyncOwnable):
         await self._await(self._core.acquire(mine(), describe(linger), linger=linger))
         return True
 
+    @done_at_end
     def release(self) -> None:
         """Release the lock, without waiting for the deletion of its znode.
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from distsync._client.contender_info import describe
 from distsync._objects import semaphores
-from distsync._objects.aio.base import AsyncOwnable, mine, raise_or_note
+from distsync._objects.aio.base import AsyncOwnable, done_at_end, mine, raise_or_note
 from distsync._objects.ownership import repr_state
 from distsync._objects.validation import validate_int
 from distsync._protocols.locks.grant import of_owner
@@ -106,6 +106,7 @@ class Semaphore(AsyncOwnable):
         await self._await(twin._using(core, lambda: core.acquire(data, True, me, twin._bound(core))))
         return True
 
+    @done_at_end
     def release(self) -> None:
         """Release a permit: first one of this task, then one of this process, then a new one.
 

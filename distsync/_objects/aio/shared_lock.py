@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 from distsync._client.contender_info import describe
 from distsync._objects import shared_lock
-from distsync._objects.aio.base import AsyncOwnable, async_object, mine, raise_or_note
+from distsync._objects.aio.base import AsyncOwnable, async_object, done_at_end, mine, raise_or_note
 from distsync._objects.aio.locks import Lock
 from distsync._protocols.locks.shared_lock import SharedCore, WriterCore
 from distsync.errors import LockLostError, NotHeldError
@@ -82,6 +82,7 @@ class SharedWriter(Lock):
             return True
         return await super().acquire()
 
+    @done_at_end
     def release(self) -> None:
         """Decrement the recursion level, and release the lock when it reaches zero.
 
@@ -197,6 +198,7 @@ class SharedReader(AsyncOwnable):
         await self._await(self._core.acquire(mine(), describe(linger), linger=linger))
         return True
 
+    @done_at_end
     def release(self) -> None:
         """Decrement the recursion level, and release the lock when no task of the process reads.
 
