@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent import futures as _stdlib
+from contextlib import suppress
 from itertools import islice, repeat
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -54,13 +55,31 @@ class PoolFuture(_stdlib.Future[Result]):
     Args:
         withdraw: Called with this future by `cancel`. It removes the call from the queue of the
             pool, and returns whether no worker had started it.
+        is_running: Called with this future by `running`. It returns whether a worker has started
+            the call, and has not finished it.
     """
 
     __module__ = "distsync.futures"
 
-    def __init__(self, withdraw: Callable[[PoolFuture[Any]], bool]) -> None:
+    def __init__(
+        self, withdraw: Callable[[PoolFuture[Any]], bool], is_running: Callable[[PoolFuture[Any]], bool]
+    ) -> None:
         super().__init__()
-        self._withdraw = withdraw
+        self._withdraw, self._is_running = withdraw, is_running
+
+    def running(self) -> bool:
+        """Return whether a worker has started the call, and has not finished it.
+
+        Returns:
+            True if a worker anywhere has it. False if it waits, is done, or is cancelled, or if no
+            server replies within 5 seconds.
+
+        Note:
+            Costs 1 request, and none if the call was not sent yet or is done.
+
+            Source: ``concurrent.futures.Future.running``.
+        """
+        return not self.done() and self._is_running(self)
 
     def cancel(self) -> bool:
         """Cancel the call if no worker has started it.
@@ -92,9 +111,9 @@ class Executor(_stdlib.Executor):
     name also uses the workers of this name on other machines. If a worker exits
     before it has finished a call, another worker runs the call again.
 
-    ``running()`` of a future stays False until the call is done, because only the ensemble knows
-    which calls were started. `PoolFuture.cancel` asks it. At its end, a program waits until all
-    calls are done, as with the executors of the standard library.
+    Only the ensemble knows which calls were started, so `PoolFuture.running` and `PoolFuture.cancel`
+    ask it. At its end, a program waits until all calls are done, as with the executors of the
+    standard library.
 
     Args:
         max_workers: Number of local workers. None starts one for each CPU. 0 starts none, so that
@@ -154,16 +173,20 @@ class Executor(_stdlib.Executor):
         progress: bool = False,
     ) -> None:
         with importing():
+            import concurrent.futures.process  # noqa: F401  # it cannot be imported at the end of the program
             from multiprocessing import util
 
             from distsync.multiprocessing.pool import MAX_DELIVERIES, Pool  # multiprocessing comes with it
 
+        if isinstance(max_workers, int) and (max_workers < 0 or (max_workers == 0 and name is None)):
+            raise ValueError("max_workers must be greater than 0")
         max_deliveries = MAX_DELIVERIES if max_deliveries is None else max_deliveries
         self._pool = Pool(
             max_workers, initializer, initargs, max_tasks_per_child, mp_context,
             name=name, client=client, max_deliveries=max_deliveries, max_payload=max_payload, progress=progress,
         )  # fmt: skip
         util.Finalize(self, _at_end, (self._pool,), exitpriority=20)  # before the pool is terminated
+        self._max_workers, self._mp_context = self._pool._processes, self._pool._ctx
         self._lock = threading.Lock()
         self._jobs: dict[PoolFuture[Any], int] = {}
         self._is_shut = False
@@ -172,6 +195,15 @@ class Executor(_stdlib.Executor):
     def name(self) -> str:
         """Name by which workers elsewhere find the pool."""
         return self._pool.name
+
+    @property
+    def _processes(self) -> dict[int, Any]:
+        """The local workers, by process id, as some programs look them up in the stdlib's executor."""
+        found = {}
+        for process in list(self._pool._pool):
+            with suppress(ValueError):  # it has just ended
+                found[process.pid] = process
+        return found
 
     def submit(self, fn: Callable[..., Result], /, *args: Any, **kwargs: Any) -> _stdlib.Future[Result]:
         """Submit the call ``fn(*args, **kwargs)`` to the workers.
@@ -185,17 +217,19 @@ class Executor(_stdlib.Executor):
             A future of the result.
 
         Raises:
-            RuntimeError: The executor was shut down.
+            RuntimeError: The executor was shut down, or the program ends.
 
         Note:
             Costs 1 request, sent in the background, together with those of other calls.
 
             Source: ``concurrent.futures.Executor.submit``.
         """
-        future: PoolFuture[Result] = PoolFuture(self._take_out)
+        future: PoolFuture[Result] = PoolFuture(self._take_out, self._is_running)
         with self._lock:
             if self._is_shut:
                 raise RuntimeError("cannot schedule new futures after shutdown")
+            if self._pool._state != "RUN":  # closed by _at_end
+                raise RuntimeError("cannot schedule new futures after interpreter shutdown")
             result = self._pool.apply_async(
                 fn,
                 args,
@@ -214,7 +248,7 @@ class Executor(_stdlib.Executor):
             future.set_result(value)
         else:
             broken = _BROKEN.get(type(error))
-            future.set_exception(error if broken is None else broken(*error.args))
+            future.set_exception(_as_in_stdlib(error) if broken is None else broken(*error.args))
 
     def _forget(self, future: _stdlib.Future[Any]) -> None:
         self._jobs.pop(future, None)  # type: ignore[call-overload]
@@ -222,6 +256,10 @@ class Executor(_stdlib.Executor):
     def _take_out(self, future: PoolFuture[Any]) -> bool:
         job = self._jobs.get(future)
         return job is not None and self._pool._withdraw(job)
+
+    def _is_running(self, future: PoolFuture[Any]) -> bool:
+        job = self._jobs.get(future)
+        return job is not None and self._pool._is_running(job)
 
     def map(
         self, fn: Callable[..., Result], *iterables: Iterable[Any], timeout: float | None = None, chunksize: int = 1,
@@ -255,7 +293,7 @@ class Executor(_stdlib.Executor):
             raise ValueError("chunksize must be >= 1.")
         chunks = _chunks(zip(*iterables), chunksize)  # noqa: B905  # of different lengths, as the stdlib's
         results = super().map(_call_all, repeat(fn), chunks, timeout=timeout, **options)
-        return (result for several in results for result in several)
+        return _each(results)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Refuse further calls, and stop the local workers once all calls are done.
@@ -275,6 +313,40 @@ class Executor(_stdlib.Executor):
         self._pool.close()
         if wait:
             self._pool.join()
+
+    def terminate_workers(self) -> None:
+        """Refuse further calls, cancel those that no worker has started, and stop the local workers at once.
+
+        A worker that does not exit is killed after 2 seconds. The futures of calls that have no
+        result raise TaskLostError. Python 3.14 has this method, too.
+
+        Note:
+            Costs as many requests as ``shutdown(cancel_futures=True)``.
+
+            Source: ``concurrent.futures.ProcessPoolExecutor.terminate_workers``.
+        """
+        self._stop_workers("terminate")
+
+    def kill_workers(self) -> None:
+        """Kill the local workers, and do otherwise what `terminate_workers` does.
+
+        Note:
+            Costs as many requests as ``shutdown(cancel_futures=True)``.
+
+            Source: ``concurrent.futures.ProcessPoolExecutor.kill_workers``.
+        """
+        self._stop_workers("kill")
+
+    def _stop_workers(self, method: str) -> None:
+        processes = list(self._pool._pool)
+        self.shutdown(wait=False, cancel_futures=True)
+        for process in processes if method == "kill" else ():
+            with suppress(ValueError):  # it has exited
+                process.kill()
+        self._pool.terminate()
+        for future in list(self._jobs):
+            if not future.done():
+                self._end(future, None, PoolTaskLostError("a call", self._pool.path, "its worker was stopped"))
 
     def destroy(self, timeout: float | None = None) -> None:
         """Delete the pool of this executor, with all calls and results, for all processes.
@@ -313,6 +385,29 @@ def _chunks(items: Iterable[Any], size: int) -> Iterator[tuple[Any, ...]]:
     iterator = iter(items)
     while chunk := tuple(islice(iterator, size)):
         yield chunk
+
+
+def _each(chunks: Iterable[list[Result]]) -> Iterator[Result]:
+    """Yield the results of all chunks. None that was yielded is referenced any more."""
+    for chunk in chunks:
+        chunk.reverse()
+        while chunk:
+            yield chunk.pop()
+
+
+def _as_in_stdlib(error: BaseException) -> BaseException:
+    """Return the error that ``concurrent.futures`` would have: the cause has the worker's traceback.
+
+    If a result could not be sent, it is what the attempt to send it raised.
+    """
+    from concurrent.futures.process import _RemoteTraceback  # multiprocessing is imported already
+    from multiprocessing.pool import MaybeEncodingError, RemoteTraceback  # type: ignore[attr-defined]
+
+    if type(error) is MaybeEncodingError:
+        error = getattr(error, "error", error)
+    if isinstance(error.__cause__, RemoteTraceback):
+        error.__cause__ = _RemoteTraceback(error.__cause__.tb)
+    return error
 
 
 def _call_all(fn: Callable[..., Result], several: tuple[tuple[Any, ...], ...]) -> list[Result]:

@@ -322,6 +322,18 @@ class PoolClient:
             del self.cache[job]
         return bool(tasks)
 
+    def is_running(self, job: int) -> bool:
+        """Return whether a worker has claimed a job of one task that is not done; False if no server replies."""
+        with self._changed:
+            if (job, 0) not in self._under_way or any(each.job == job for each, _ in self._outgoing):
+                return False
+        try:
+            is_claimed: bool = self._client.run(self._core.is_claimed(self.caller, job), LAST_S)
+        except DistsyncError:
+            return False
+        with self._changed:
+            return is_claimed and (job, 0) in self._under_way
+
     # ---- receiving results
 
     def _receive(self) -> None:

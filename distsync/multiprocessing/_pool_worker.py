@@ -376,8 +376,18 @@ class Worker:
             return self._encode_refusal(place, error, value)
 
     def _encode_refusal(self, place: str, error: BaseException | None, value: Any) -> bytes:
-        """Encode the error of a value that does not pickle."""
+        """Encode the error of a value that does not pickle, with the original error if the caller can read that."""
         shown = _stdlib.MaybeEncodingError(error, value)  # type: ignore[attr-defined]
+        if error is not None:
+            shown.error = _stdlib.ExceptionWithTraceback(error, error.__traceback__)  # type: ignore[attr-defined]
+            try:
+                payload = self._codec.encode_result(place, False, shown)
+                self._codec.decode_result(place, payload)
+                return payload
+            except WorkerInterrupt:
+                raise
+            except BaseException:  # methods of the error may raise anything
+                del shown.error
         return self._codec.encode_result(place, False, shown)
 
     def _stop(self) -> None:

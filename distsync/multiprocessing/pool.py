@@ -212,6 +212,10 @@ class Pool(_stdlib.Pool, SharedObject):
         """Remove a job of one task from the queue, and return whether no worker had it."""
         return self._submitting.withdraw(job)
 
+    def _is_running(self, job: int) -> bool:
+        """Return whether a worker has started a job of one task, and has not finished it."""
+        return self._submitting.is_running(job)
+
     def __del__(self, _warn: Any = warnings.warn, RUN: str = "RUN") -> None:
         if getattr(self, "_state", None) == RUN:
             _warn(f"unclosed running multiprocessing pool {self!r}", ResourceWarning, source=self)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import pickle
+import weakref
 from concurrent import futures
+from concurrent.futures import process
 from typing import Any
 
 import pytest
@@ -33,6 +36,81 @@ def test_executor_returns_results_and_errors_as_in_the_standard_library(client: 
         assert sorted(each.result() for each in done) == [0, 1, 4, 9, 16]
     with pytest.raises(RuntimeError, match="after shutdown"):
         executor.submit(remote_pool.square, 1)
+
+
+def test_future_runs_from_the_start_of_its_call_to_its_end(client: Any) -> None:
+    with Executor(1, name="e") as executor:
+        begun = executor.submit(remote_pool.wait_for, "go")
+        assert Event(name="go-begun").wait(LONG)
+        waiting = executor.submit(remote_pool.square, 2)
+        eventually(lambda: not executor._pool._submitting._outgoing)
+        assert (begun.running(), waiting.running()) == (True, False)
+        Event(name="go").set()
+        assert waiting.result(LONG) == 4
+        assert (begun.running(), waiting.running()) == (False, False)
+
+
+def test_error_of_a_call_has_the_traceback_of_the_worker_as_its_cause(client: Any) -> None:
+    with Executor(1) as executor:
+        error = executor.submit(divmod, 1, 0).exception(LONG)
+        with pytest.raises(ZeroDivisionError) as in_map:
+            list(executor.map(divmod, [1], [0]))
+    for each in (error, in_map.value):
+        assert type(each.__cause__) is process._RemoteTraceback
+        assert "ZeroDivisionError" in each.__cause__.tb
+
+
+def test_result_that_cannot_be_sent_raises_the_error_of_the_attempt(client: Any) -> None:
+    """It was a MaybeEncodingError, as that of a Pool."""
+    with Executor(1) as executor:
+        error = executor.submit(remote_pool.some_lambda).exception(LONG)
+        strange = executor.submit(remote_pool.ExitsWhenPickled).exception(LONG)
+    assert isinstance(error, (pickle.PicklingError, AttributeError))
+    assert "lambda" in str(error)
+    assert type(error.__cause__) is process._RemoteTraceback
+    assert type(strange) is SystemExit
+
+
+def test_map_keeps_no_result_that_it_has_yielded(client: Any) -> None:
+    with Executor(1) as executor:
+        for chunksize in (1, 3):
+            for made in executor.map(remote_pool.Made, range(6), chunksize=chunksize):
+                reference = weakref.ref(made)
+                del made
+                gc.collect()
+                assert reference() is None
+
+
+@pytest.mark.parametrize("number", [0, -1])
+def test_number_of_workers_is_checked_as_in_the_standard_library(client: Any, number: int) -> None:
+    with pytest.raises(ValueError, match="max_workers must be greater than 0"):
+        Executor(number)
+
+
+def test_workers_are_found_where_programs_look_for_them(client: Any) -> None:
+    with Executor(2) as executor:
+        assert executor._max_workers == 2
+        assert executor.submit(os.getpid).result(LONG) in executor._processes
+        assert executor._mp_context.get_start_method()
+
+
+@pytest.mark.parametrize("method", ["terminate_workers", "kill_workers"])
+def test_stopped_workers_end_the_calls_that_run_and_the_others_are_cancelled(client: Any, method: str) -> None:
+    """Python 3.14 has these methods."""
+    executor = Executor(1)
+    running = executor.submit(remote_pool.wait_for, "go")
+    assert Event(name="go-begun").wait(LONG)
+    waiting = [executor.submit(remote_pool.square, number) for number in range(3)]
+    workers = list(executor._processes.values())
+    getattr(executor, method)()
+    with pytest.raises(futures.BrokenExecutor, match="stopped"):
+        running.result(0)
+    assert all(each.cancelled() for each in waiting)
+    with pytest.raises(RuntimeError, match="after shutdown"):
+        executor.submit(remote_pool.square, 1)
+    executor.shutdown()
+    assert not executor._processes
+    assert len(workers) == 1
 
 
 def test_future_of_a_call_that_exits_has_the_exception_as_in_the_standard_library(client: Any) -> None:

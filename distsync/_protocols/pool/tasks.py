@@ -202,6 +202,12 @@ class PoolCore(JoinableCore):
             await payload_chunks.delete_groups(self.znodes.parts_path(caller), task.group + ".")
         return withdrawn
 
+    async def is_claimed(self, caller: str, job: int) -> bool:
+        """Return whether a worker has claimed a task of a job, and has not finished it."""
+        (listing,) = await read_all(Children(self.znodes.claims))
+        mark = f"~i_{caller}.{job}."
+        return not isinstance(listing, NoNodeError) and any(mark in name for name in listing.names)
+
     async def _take_out(self, paths: Sequence[str]) -> list[Task]:
         try:
             operations = [

@@ -237,3 +237,15 @@ def own_pool(connection: Any) -> None:
     with Manager() as manager:
         connection.send((manager.Pool(1), manager.Event(), manager.Event()))
         threading.Event().wait()
+
+
+class Made:
+    """A result that can be referenced weakly."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+
+def sleep_and_print(seconds: float, text: str) -> None:
+    time.sleep(seconds)
+    print(text, flush=True)
