@@ -183,19 +183,22 @@ class PoolClient:
             return Initializer(self._initializer)
 
     def start(self, crew: LocalWorkers) -> None:
-        """Start the threads.
+        """Start the threads. If one cannot be started, terminate.
 
         Args:
             crew: The local workers.
         """
         self._crew = crew
         self._client.background(sweep_all(self._core, parent_of(self._core.znodes.path)))
-        self.threads = [
-            threading.Thread(target=target, name=f"distsync-pool-{target.__name__.strip('_')}", daemon=True)
-            for target in (self._supervise, self._encode, self._put, self._receive)
-        ]
-        for thread in self.threads:
-            thread.start()
+        try:
+            for target in (self._supervise, self._encode, self._put, self._receive):
+                name = f"distsync-pool-{target.__name__.strip('_')}"
+                thread = threading.Thread(target=target, name=name, daemon=True)
+                thread.start()
+                self.threads.append(thread)
+        except BaseException:  # there are too many threads, or the program ends
+            self.terminate()
+            raise
 
     def abandon(self) -> None:
         """Clean up a caller whose threads were never started."""
@@ -509,7 +512,8 @@ class PoolClient:
         self.notifier.put()
         with self._changed:
             self._changed.notify_all()
-        self.threads[0].join()
+        for thread in self.threads[:1]:
+            thread.join()
         self._crew.terminate()
         self._break_off()
         self._cleanup()

@@ -209,6 +209,25 @@ def test_task_whose_worker_is_terminated_in_a_call_of_distsync_runs_again(client
     pool.join()
 
 
+@pytest.mark.parametrize("refused", ["supervise", "encode", "receive"])
+def test_pool_whose_threads_cannot_be_started_leaves_nothing_behind(
+    client: Client, monkeypatch: pytest.MonkeyPatch, refused: str
+) -> None:
+    """Its workers stayed, and were replaced when they exited."""
+    start = threading.Thread.start
+
+    def start_most(thread: threading.Thread) -> None:
+        if thread.name == f"distsync-pool-{refused}":
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", start_most)
+    with pytest.raises(RuntimeError, match="can't start"):
+        Pool(1)
+    assert not [each for each in threading.enumerate() if each.name.startswith("distsync-pool")]
+    assert not distsync.multiprocessing.active_children()
+
+
 def test_pool_cannot_be_pickled(client: Client) -> None:
     with Pool(1, name="p") as pool, pytest.raises(NotImplementedError):
         pickle.dumps(pool)
