@@ -119,10 +119,12 @@ class Semaphore(ParametrizedObject, Ownable):
         A changed ``value`` is taken over at the first use if no running process uses the old one.
         The permits are then ``value``, without those that releases had added.
 
-        Znodes: ``<namespace>/semaphore/<name>``, whose data is the number of permits;
-        ``.../_c_<guid>-lock-<sequence>``, ephemeral, one for each permit that is held or waited
-        for; ``<namespace>/users/semaphore/<name>/u_<process>_<guid>``, ephemeral, one for each
-        process that uses a semaphore with a name.
+        Znodes: ``<namespace>/semaphore/<name>``, whose data is the number of permits, a container,
+        which the server deletes when no permit is held or waited for; ``.../extra``, which keeps it
+        while there are permits that releases have added; ``.../_c_<guid>-lock-<sequence>``,
+        ephemeral, one for each permit that is held or waited for;
+        ``<namespace>/users/semaphore/<name>/u_<process>_<guid>``, ephemeral, one for each process
+        that uses a semaphore with a name.
 
         Source: ZooKeeper recipes, "Locks", with a limit; ``threading.Semaphore``.
 

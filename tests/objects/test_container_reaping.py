@@ -14,9 +14,21 @@ from helpers.servers import ServerProcess, ZooKeeperProcess, need_zookeeper
 from helpers.timing import PATIENCE, eventually
 from helpers.worker_processes import Running, results
 
-from distsync import Condition, DoubleBarrier, Election, Group, Lock, RLock, Semaphore, SharedLock
+from distsync import (
+    BoundedSemaphore,
+    Condition,
+    DoubleBarrier,
+    Election,
+    Group,
+    Lock,
+    RLock,
+    Semaphore,
+    SharedLock,
+)
+from distsync import multiprocessing as mp
 from distsync._client.client import Client
 from distsync._protocols.steps import Exists
+from distsync.errors import OverReleaseError
 
 REAPING_MS = 50
 
@@ -68,6 +80,18 @@ def met(barrier: DoubleBarrier) -> DoubleBarrier:
     return barrier
 
 
+def signalled(signal: Semaphore) -> Semaphore:
+    assert not signal.acquire(blocking=False)
+    signal.release()
+    assert signal.acquire(timeout=PATIENCE)
+    return signal
+
+
+def counted(semaphore: Semaphore) -> Semaphore:
+    assert semaphore.get_value() == 2
+    return semaphore
+
+
 def joined(group: Group) -> Group:
     group.join()
     group.leave()
@@ -78,6 +102,9 @@ USES: dict[str, Callable[[Client], Any]] = {
     "Lock": lambda client: held(Lock(name="l", client=client)),
     "RLock": lambda client: held(RLock(name="l", client=client)),
     "Semaphore": lambda client: held(Semaphore(2, name="s", client=client)),
+    "Semaphore that is not acquired": lambda client: counted(Semaphore(2, name="counted", client=client)),
+    "BoundedSemaphore": lambda client: held(BoundedSemaphore(2, name="b", client=client)),
+    "multiprocessing.Semaphore": lambda client: held(mp.Semaphore(2, name="m", client=client)),
     "reader": lambda client: held(SharedLock(name="s", client=client).reader),
     "writer": lambda client: held(SharedLock(name="s", client=client).writer),
     "Condition": lambda client: waited(Condition(name="c", client=client)),
@@ -87,14 +114,74 @@ USES: dict[str, Callable[[Client], Any]] = {
 }
 
 
+def is_deleted(client: Client, path: str) -> bool:
+    return client.run(ask(Exists(path))) is None
+
+
 @pytest.mark.slow_on("zookeeper")
-# these two are not deleted
-@pytest.mark.parametrize("use", [use for use in USES if use not in ("Semaphore", "Condition")])
+# a Condition is not deleted
+@pytest.mark.parametrize("use", [*(use for use in USES if use != "Condition"), "Semaphore(0)"])
 def test_object_can_be_used_again_after_its_container_was_reaped(clients: list[Client], use: str) -> None:
     client, _ = clients
+    uses = {**USES, "Semaphore(0)": lambda client: signalled(Semaphore(0, name="signal", client=client))}
     for _ in range(3):
-        path = USES[use](client).path
-        eventually(lambda: client.run(ask(Exists(path))) is None, f"{path} stays")  # noqa: B023
+        path = uses[use](client).path
+        eventually(lambda: is_deleted(client, path), f"{path} stays")  # noqa: B023
+
+
+@pytest.mark.slow_on("zookeeper")
+def test_permits_that_were_added_outlive_the_holders(clients: list[Client]) -> None:
+    """The server does not delete the znode that counts them."""
+    client, other = clients
+    for semaphore in (Semaphore(1, name="more", client=client), mp.Semaphore(1, name="even more", client=client)):
+        semaphore.release()
+        semaphore.release()
+        held(semaphore)
+        later = held(Lock(name="later", client=client))
+        eventually(lambda: is_deleted(client, later.path))  # noqa: B023
+        assert type(semaphore)(1, name=semaphore.name, client=other).get_value() == 3
+        semaphore.destroy()
+
+
+@pytest.mark.slow_on("zookeeper")
+def test_permits_of_a_signal_outlive_the_processes(clients: list[Client]) -> None:
+    client, other = clients
+    Semaphore(0, name="given", client=client).release(2)
+    later = held(Lock(name="later", client=client))
+    eventually(lambda: is_deleted(client, later.path))
+    given = Semaphore(0, name="given", client=other)
+    assert [given.acquire(blocking=False) for _ in range(3)] == [True, True, False]
+    eventually(lambda: is_deleted(client, given.path))
+
+
+@pytest.mark.slow_on("zookeeper")
+def test_semaphore_is_deleted_when_the_added_permits_are_gone(clients: list[Client]) -> None:
+    ours, theirs = (BoundedSemaphore(1, name="refused", client=client) for client in clients)
+    ours.acquire()
+    theirs.release()
+    with pytest.raises(OverReleaseError):
+        ours.release()
+    eventually(lambda: is_deleted(clients[0], ours.path))
+
+
+def test_semaphore_is_deleted_after_a_change_of_its_number(reaping: ServerProcess, clients: list[Client]) -> None:
+    client = Client(reaping.hosts, namespace="/reaped")
+    Semaphore(1, name="changed", client=client).release()
+    client.close()
+    semaphore = Semaphore(2, name="changed", client=clients[0])
+    assert semaphore.get_value() == 2
+    eventually(lambda: is_deleted(clients[0], semaphore.path))
+
+
+@pytest.mark.slow_on("zookeeper")
+def test_waiter_for_a_signal_gets_a_permit_after_its_container_was_reaped(clients: list[Client]) -> None:
+    ours, theirs = (Semaphore(0, name="awaited", client=each) for each in clients)
+    for _ in range(3):
+        waiting = Running(ours.acquire, True, PATIENCE)
+        eventually(lambda: bool(theirs.waiters()))
+        theirs.release()
+        assert waiting.result()
+        eventually(lambda: is_deleted(clients[0], ours.path))
 
 
 @pytest.mark.slow_on("zookeeper")

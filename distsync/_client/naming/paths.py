@@ -33,7 +33,7 @@ _CLAIMS = frozenset((*_QUEUE, "claims", "delayed", "keys", "clock", "dead"))
 PARTS: dict[str, frozenset[str] | None] = {
     **dict.fromkeys(("lock", "sharedlock", "event", "gate", "group", "counter", "value", "rate", "ids"), frozenset()),
     **dict.fromkeys(("queue", "lifo_queue", "priority_queue", "simple_queue"), _QUEUE),
-    "semaphore": frozenset(("permits", "takers", "leases", "locks")),
+    "semaphore": frozenset(("extra", "permits", "takers", "leases", "locks")),
     "condition": frozenset(("lock", "waiters")),
     "barrier": frozenset(("arrivals",)),
     "double_barrier": frozenset(("ready",)),

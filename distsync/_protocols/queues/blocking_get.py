@@ -17,7 +17,7 @@ waiters, each one that runs is woken, tries at once, and enqueues again.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
@@ -41,6 +41,7 @@ from distsync._protocols.wait_queue import (
     check_session,
     delete_predecessors,
     enqueue,
+    ensure_container,
     parse,
     predecessors,
     wait_for_turn,
@@ -124,7 +125,12 @@ class LocalTurnQueue:
 
 
 async def take(
-    source: TakeSource[Taken], turns: LocalTurnQueue, directory: str, contender_data: bytes, blocking: bool
+    source: TakeSource[Taken],
+    turns: LocalTurnQueue,
+    directory: str,
+    contender_data: bytes,
+    blocking: bool,
+    ensure_directory: Callable[[str], Awaitable[None]] = ensure_container,
 ) -> Taken | None:
     """Take the next item; return None if there is none, without ``blocking`` or at the deadline."""
     try:
@@ -133,7 +139,9 @@ async def take(
             return taken
         turn = Signal()
         try:
-            return await _take_in_turn(source, directory, contender_data) if await turns.wait(turn) else None
+            if not await turns.wait(turn):
+                return None
+            return await _take_in_turn(source, directory, contender_data, ensure_directory)
         finally:
             turns.pass_on(turn)
     except DeadlineError as error:
@@ -145,9 +153,16 @@ async def take(
         raise
 
 
-async def _take_in_turn(source: TakeSource[Taken], directory: str, contender_data: bytes) -> Taken | None:
+async def _take_in_turn(
+    source: TakeSource[Taken],
+    directory: str,
+    contender_data: bytes,
+    ensure_directory: Callable[[str], Awaitable[None]],
+) -> Taken | None:
     while (taken := await source.try_take()) is None:
-        entry, (listing,) = await enqueue(directory, LOCK, contender_data, Children(directory))
+        entry, (listing,) = await enqueue(
+            directory, LOCK, contender_data, Children(directory), ensure_directory=ensure_directory
+        )
         finished = Signal()
         try:
             await Background(_delete_when(finished, entry))

@@ -2,8 +2,14 @@
 
 Source: ZooKeeper recipes, "Queues", with empty items.
 
+The server deletes the containers when there is no permit and no waiter. Looking for permits does not
+create them.
+
 Znodes:
+``<path>``                                   container
+``<path>/permits``                           container
 ``<path>/permits/p_<guid>-<sequence>``       persistent, one for each permit
+``<path>/takers``                            container
 ``<path>/takers/_c_<guid>-lock-<sequence>``  ephemeral, one for each waiter
 """
 
@@ -14,7 +20,7 @@ from typing import ClassVar
 from distsync._protocols.queues.blocking_get import LocalTurnQueue, take
 from distsync._protocols.receipts import Receipts, Unsettled
 from distsync._protocols.retries import ensure, read
-from distsync._protocols.steps import Children, Create, Delete, Guid, Watch
+from distsync._protocols.steps import Children, Create, Delete, Exists, Guid, Watch
 from distsync._protocols.wait_queue import in_order
 from distsync.errors import NoNodeError, OverReleaseError
 
@@ -49,7 +55,11 @@ class SignalCore:
 
         Return False at the deadline, or if not ``blocking`` and there is none.
         """
-        return await take(self, self.turns, self.takers, contender_data, blocking) is not None
+        return await take(self, self.turns, self.takers, contender_data, blocking, self._ensure) is not None
+
+    async def _ensure(self, folder: str) -> None:
+        await ensure(self.path, container=True)
+        await ensure(folder, container=True)
 
     async def try_take(self) -> str | None:
         while names := await self._names():  # if others took all of these, there may be new ones
@@ -74,7 +84,8 @@ class SignalCore:
                 listing = await read(Children(self.permits, watch))
                 return [contender.name for contender in in_order(listing.names)]
             except NoNodeError:
-                await ensure(self.permits)
+                if watch is None or await read(Exists(self.permits, watch)) is None:
+                    return []
 
     async def set_watch(self, watch: Watch) -> bool:
         return not await self._names(watch)
@@ -99,7 +110,7 @@ class SignalCore:
                 await self.receipts.commit(*permits)
                 return
             except NoNodeError:
-                await ensure(self.permits)
+                await self._ensure(self.permits)
 
     async def value(self) -> int:
         """Return the number of permits."""

@@ -3,8 +3,13 @@
 Source: ZooKeeper recipes, "Locks", with a limit. Extra permits and the marks of admitted contenders
 are not from the recipe.
 
+The server deletes the container when no permit is held or waited for. Extra permits outlive it, so a
+child keeps it as long as there are any. That child is created and deleted together with the change
+of their number.
+
 Znodes:
-``<path>``                            data = ``{"initial": n, "extra": k}``
+``<path>``                            container, data = ``{"initial": n, "extra": k}``
+``<path>/extra``                      persistent, exists while k is above 0
 ``<path>/_c_<guid>-lock-<sequence>``  ephemeral, one for each permit that is held or waited for;
                                       its version is above 0 once it was admitted after a wait
 """
@@ -38,6 +43,7 @@ from distsync._protocols.steps import (
     Connected,
     Create,
     Delete,
+    Exists,
     GetData,
     Listing,
     Node,
@@ -55,6 +61,7 @@ from distsync.errors import (
     DistsyncError,
     LockLostError,
     MismatchError,
+    NodeExistsError,
     NoNodeError,
     OutcomeUnknownError,
     OverReleaseError,
@@ -66,6 +73,9 @@ if TYPE_CHECKING:
 
 #: What an error calls the number of permits.
 INITIAL = "initial value"
+
+#: Name of the child that keeps the container while there are extra permits.
+EXTRA = "extra"
 
 
 def parse_permits(path: str, data: bytes) -> tuple[int, int]:
@@ -111,8 +121,15 @@ class SemaphoreCore:
 
     async def new_record(self, node: Node | None, parameters: dict[str, Any]) -> tuple[Operation, ...]:
         """Return the operation that records another number; permits that were added are gone."""
-        data = format_permits(parameters[INITIAL], 0)
-        return (Create(self.path, data) if node is None else SetData(self.path, data, node.stat.version),)
+        data, keeper = format_permits(parameters[INITIAL], 0), f"{self.path}/{EXTRA}"
+        if node is None:
+            # before the transaction, which a server without containers would refuse
+            await Create(self.path, data, container=True)
+            return Create(keeper), Delete(keeper)  # no server deletes a container that never had a child
+        change = SetData(self.path, data, node.stat.version)
+        _, extra = parse_permits(self.path, node.data)
+        has_keeper = extra > 0 and await read(Exists(keeper)) is not None
+        return (change, Delete(keeper)) if has_keeper else (change,)
 
     @property
     def idle(self) -> bool:
@@ -120,7 +137,7 @@ class SemaphoreCore:
         return not self.grants
 
     async def ensure_directory(self, directory: str) -> None:
-        await ensure(directory, format_permits(self.initial, 0))
+        await ensure(directory, format_permits(self.initial, 0), container=True)
 
     async def acquire(
         self, contender_data: bytes, blocking: bool = True, owner: object = None, max_permits: int | None = None
@@ -299,8 +316,8 @@ class SemaphoreCore:
         """
         while True:
             try:
-                change, exceeds_max = await self.release_operations(max_permits)
-                await self.receipts.commit(change, Delete(path))
+                changes, exceeds_max = await self.release_operations(max_permits)
+                await self.receipts.commit(*changes, Delete(path))
             except BadVersionError:
                 self.version = -1
                 continue
@@ -310,10 +327,10 @@ class SemaphoreCore:
                 raise OverReleaseError("Semaphore released too many times")
             return True
 
-    async def release_operations(self, max_permits: int) -> tuple[Check | SetData, bool]:
-        """Return the operation to send with a release, and whether too many permits would be free.
+    async def release_operations(self, max_permits: int) -> tuple[tuple[Operation, ...], bool]:
+        """Return the operations to send with a release, and whether too many permits would be free.
 
-        The operation removes an extra permit in that case. Raise NoNodeError if there is no
+        The operations remove an extra permit in that case. Raise NoNodeError if there is no
         semaphore. If the transaction raises BadVersionError, set ``version`` to -1 and call this
         again.
         """
@@ -330,11 +347,20 @@ class SemaphoreCore:
                 sync = (Sync(self.path),)  # the server may lag
                 continue
             if self.extra:
-                return SetData(
-                    self.path, format_permits(self.initial, self.extra - exceeds_max), self.version
-                ), exceeds_max
+                data = format_permits(self.initial, self.extra - exceeds_max)
+                return self._change(data, self.version, self.extra - exceeds_max, listing.names), exceeds_max
             break
-        return Check(self.path, self.version), False
+        return (Check(self.path, self.version),), False
+
+    def _change(self, data: bytes, version: int, extra: int, names: Sequence[str]) -> tuple[Operation, ...]:
+        """Return the operations that write the numbers, and create or delete the child that keeps the container.
+
+        ``names`` are the children, as they are or were before ``version``.
+        """
+        change, keeper = SetData(self.path, data, version), f"{self.path}/{EXTRA}"
+        if (EXTRA in names) == (extra > 0):
+            return (change,)
+        return change, Create(keeper) if extra else Delete(keeper)
 
     async def _add(self, count: int, max_permits: int | None, returned: list[Grant]) -> None:
         """Add permits, unless too many would be free together with those that are ``returned``."""
@@ -343,16 +369,16 @@ class SemaphoreCore:
             try:
                 await self.receipts.commit(*operations)
                 return
-            except (BadVersionError, NoNodeError):
+            except (BadVersionError, NodeExistsError, NoNodeError):
                 continue
 
     async def add_operations(
         self, count: int, max_permits: int | None, returned: Sequence[Grant] = ()
-    ) -> tuple[Check | SetData, ...]:
+    ) -> tuple[Operation, ...]:
         """Return the transaction that adds permits, together with those that are ``returned``.
 
         Raise OverReleaseError if more than ``max_permits`` would be free. If the transaction raises
-        BadVersionError or NoNodeError, call this again.
+        BadVersionError, NodeExistsError or NoNodeError, call this again.
         """
         returning = {grant.entry.name for grant in returned}
         sync: tuple[Sync, ...] = ()
@@ -370,8 +396,9 @@ class SemaphoreCore:
                 continue
             if excess > len(held):
                 raise OverReleaseError("Semaphore released too many times")
-            change = SetData(self.path, format_permits(initial, extra + count), node.stat.version)
-            return change, *map(Check, held[len(held) - excess :])  # only if enough permits are still held
+            data = format_permits(initial, extra + count)
+            change = self._change(data, node.stat.version, extra + count, listing.names)
+            return *change, *map(Check, held[len(held) - excess :])  # only if enough permits are still held
 
     async def value(self) -> int:
         """Return the number of free permits."""

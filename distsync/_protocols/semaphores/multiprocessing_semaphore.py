@@ -41,6 +41,7 @@ from distsync.errors import (
     BadVersionError,
     DeadlineError,
     LockLostError,
+    NodeExistsError,
     NoNodeError,
     OutcomeUnknownError,
     OverReleaseError,
@@ -198,8 +199,8 @@ async def _cancel(release: PermitRelease, entry: wait_queue.QueueEntry) -> bool:
     core, max_permits = release.core, release.max_permits
     try:
         while True:
-            change, exceeds_max = (None, False) if max_permits is None else await core.release_operations(max_permits)
-            operations = (Delete(entry.path),) if change is None else (change, Delete(entry.path))
+            changes, exceeds_max = ((), False) if max_permits is None else await core.release_operations(max_permits)
+            operations = (*changes, Delete(entry.path))
             try:
                 await core.receipts.commit(*operations, on_unknown_outcome=release.settle, still_needed=release.send)
                 break
@@ -331,7 +332,7 @@ async def _release_permit_elsewhere(release: PermitRelease) -> None:
             try:
                 await core.receipts.commit(*operations, on_unknown_outcome=release.settle, still_needed=release.send)
                 return
-            except (BadVersionError, NoNodeError):
+            except (BadVersionError, NodeExistsError, NoNodeError):
                 release.is_sent = False
             except OutcomeUnknownError as error:
                 if error.args[2] != "deadline":

@@ -31,7 +31,7 @@ from simulation.scenarios.common import (
 
 from distsync._protocols.semaphores.consumable import SignalCore
 from distsync._protocols.semaphores.foreign_layouts import CuratorSemaphoreCore, KazooSemaphoreCore, PoolSemaphoreCore
-from distsync._protocols.semaphores.leases import SemaphoreCore
+from distsync._protocols.semaphores.leases import EXTRA, SemaphoreCore
 from distsync.errors import LockLostError, OutcomeUnknownError, OverReleaseError
 
 PATH = f"{ROOT}/semaphore/s"
@@ -137,6 +137,15 @@ class Bounded(Check):
             world.fail(f"{free} permits are free, but the bound is {self.permits}")
 
 
+class ExtraKept(Check):
+    """Check that the server does not delete the container while there are extra permits, and does so otherwise."""
+
+    def changed(self, world: Simulation) -> None:
+        node = world.server.engine.tree.node(PATH)
+        if node is not None and (EXTRA in node.children) != (json.loads(node.data or b"")["extra"] > 0):
+            world.fail(f"{node.data!r} has the children {sorted(node.children)}")
+
+
 def play_pool(make: Make, lock_path: str, world: Simulation) -> None:
     permits = world.rng.randint(1, 3)
     world.checks += [Capacity("permit", permits), NothingLeft(f"{lock_path}/")]
@@ -150,7 +159,7 @@ def play_semaphore(world: Simulation) -> None:
     permits, strangers = rng.randint(1, 3), rng.choice((0, 0, 1, 2))
     bound = permits if rng.random() < 0.5 else None
     counts = [rng.choice((1, 1, 2, 3)) for _ in range(strangers)]
-    world.checks += [Capacity("permit", permits + sum(counts)), LastNumbers(world, PATH)]
+    world.checks += [Capacity("permit", permits + sum(counts)), LastNumbers(world, PATH), ExtraKept()]
     if bound is not None:
         world.checks.append(Bounded(permits))
     play_holders(world, permits, bound, distsync_core)
@@ -161,7 +170,8 @@ def play_semaphore(world: Simulation) -> None:
 
 
 def play_holders(world: Simulation, permits: int, bound: int | None, make: Make) -> None:
-    world.checks.append(NothingLeft(f"{PATH}/leases/" if make is curator_core else f"{PATH}/"))
+    root = f"{PATH}/leases/" if make is curator_core else f"{PATH}/"
+    world.checks.append(NothingLeft(root, lambda path: path == f"{PATH}/{EXTRA}"))
     for process in processes(world, 2, 3):
         for _ in range(world.rng.randint(1, 2)):
             spawn(process, holder(world, process, permits, bound, make))
