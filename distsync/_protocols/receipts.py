@@ -9,7 +9,8 @@ the transaction was executed. A transaction that creates ephemeral znodes also c
 in the session that created the receipt.
 
 A receipt is a container with an ephemeral child: the server deletes it some time after the end of
-the session.
+the session. A receipt belongs to the process, not to the call that created it. A process keeps as
+many as it has had transactions in flight at once lately; later transactions delete the surplus.
 
 The version of a znode does not identify its data once the servers have been wiped or restored, which
 ends the connection, or once the znode was deleted by ``destroy()`` and created again. So a write that
@@ -29,7 +30,7 @@ from functools import partial
 from itertools import takewhile, zip_longest
 from typing import Any, NamedTuple
 
-from distsync._protocols.retries import INTERRUPTED, ensure, read, read_all
+from distsync._protocols.retries import BATCH, INTERRUPTED, ensure, read, read_all
 from distsync._protocols.steps import (
     AtClose,
     Background,
@@ -94,6 +95,9 @@ class CommitOutcome(NamedTuple):
 
 Operation = Create | Delete | SetData | Check
 
+#: Number of transactions after which half of the receipts that none of them has used are deleted.
+TRIM_PERIOD = 1000
+
 #: Whether a transaction should still be sent.
 StillNeeded = Callable[[], bool]
 
@@ -139,6 +143,12 @@ class Receipts:
         #: Receipts of commit_ahead, with the versions of their znodes.
         self.chains: list[tuple[Receipt, int]] = []
         self._basis: Basis | None = None
+        #: The latest session in which receipts were created, and the paths of these, unused or not.
+        self._session_id = 0
+        self._existing: set[str] = set()
+        #: The smallest number of unused receipts during the present period, and the transactions left of it.
+        self._fewest_unused = 0
+        self._until_trim = TRIM_PERIOD
 
     async def basis(self) -> Basis:
         """Return the basis of what is read from now on, as far as known: `commit` checks it."""
@@ -230,6 +240,7 @@ class Receipts:
                 if isinstance(reply, INTERRUPTED):
                     done, zxid = await executed(receipt, nonce) if getattr(reply, "sent", True) else (False, 0)
                     if done is None:
+                        self._existing.discard(receipt.path)
                         raise OutcomeUnknownError("a transaction", operations[0].path, "session")
                     if done:
                         session_id = await _session_of(receipt, operations, (), zxid)
@@ -247,6 +258,7 @@ class Receipts:
                     self.free.append(receipt)
                     raise Abandoned
                 elif isinstance(reply, NoNodeError) and getattr(reply, "index", -1) >= len(operations):
+                    self._existing.discard(receipt.path)
                     receipt = await self._receipt(session)
                 elif isinstance(reply, DeadlineError):
                     raise reply
@@ -310,12 +322,16 @@ class Receipts:
         if isinstance(failed, INTERRUPTED):
             _, node = await read_all(Sync(receipt.path), GetData(receipt.path))
             if isinstance(node, NoNodeError):
+                self._existing.discard(receipt.path)
                 raise OutcomeUnknownError("a transaction", multis[0].path, "session")
             executed_count = node.stat.version - version - len(outcomes)
             outcomes += [CommitOutcome(None, (), receipt.session_id)] * executed_count
         elif failed is not None and not isinstance(failed, ZnodeError):
+            await Background(self._discard([receipt]))
             raise failed
-        if not isinstance(failed, NoNodeError):  # otherwise the receipt itself may be missing
+        if isinstance(failed, NoNodeError):  # the receipt itself may be missing
+            await Background(self._discard([receipt]))
+        else:
             self.chains.append((receipt, version + len(outcomes)))
         return outcomes
 
@@ -323,7 +339,10 @@ class Receipts:
         """Return an unused receipt of the current session, and its version."""
         session_id = (await Connected()).session_id
         self.chains = [chain for chain in self.chains if chain[0].session_id == session_id and chain[1] < 2**30]
-        return self.chains.pop() if self.chains else (await self._create_receipt(), 0)
+        if self.chains:
+            return self.chains.pop()
+        await self._create_receipt()
+        return self.free.pop(), 0
 
     async def _receipt(self, required: SessionInfo | None = None) -> Receipt:
         """Return an unused receipt of the current session. Raise Abandoned if the connection is not
@@ -333,28 +352,63 @@ class Receipts:
         if required not in (None, session):
             raise Abandoned
         self.free = [receipt for receipt in self.free if receipt.session_id == session.session_id]
-        if self.free:
-            return self.free.pop()
-        receipt = await self._create_receipt()
-        if required is not None and required != await Connected():
-            self.free.append(receipt)
-            raise Abandoned
-        return receipt
+        await self._trim()
+        while not self.free:
+            await self._create_receipt()
+            if required is not None and required != await Connected():
+                raise Abandoned
+        return self.free.pop()
 
-    async def _create_receipt(self) -> Receipt:
+    async def _trim(self) -> None:
+        """Delete some receipts that were not used for a whole period, as after a burst of transactions."""
+        self._fewest_unused = min(self._fewest_unused, len(self.free))
+        self._until_trim -= 1
+        if self._until_trim <= 0:
+            surplus = self._fewest_unused // 2
+            unused, self.free = self.free[:surplus], self.free[surplus:]
+            self._fewest_unused, self._until_trim = len(self.free), TRIM_PERIOD
+            if unused:
+                await Background(self._discard(unused))
+
+    async def _create_receipt(self) -> None:
+        """Add a receipt of the current session to the unused ones."""
         while True:
             await Connected()
             path = f"{self.directory}/r_{await Guid()}"
-            created, alive = await Pipeline(Create(path, container=True), Create(f"{path}/alive", ephemeral=True))
-            if isinstance(alive, Created) and alive.stat is not None:
-                await AtClose(partial(discard, path))
-                return Receipt(path, alive.stat.ephemeral_owner)
+            create_alive = Create(f"{path}/alive", ephemeral=True, own_cleanup=True)
+            try:
+                created, alive = await Pipeline(Create(path, container=True), create_alive)
+                if isinstance(alive, Created) and alive.stat is not None:
+                    await self._add_receipt(Receipt(path, alive.stat.ephemeral_owner))
+                    return
+            except BaseException:
+                await Background(partial(discard, path))
+                raise
             if isinstance(created, NoNodeError):
                 await ensure(self.directory)
             elif isinstance(created, INTERRUPTED) or isinstance(alive, INTERRUPTED):
                 await Background(discard(path))
             else:
                 raise created if isinstance(created, BaseException) else alive
+
+    async def _add_receipt(self, receipt: Receipt) -> None:
+        if receipt.session_id != self._session_id:  # the others end with their sessions
+            self._session_id, self._existing = receipt.session_id, set()
+            await AtClose(self._discard_all, key=self)
+        self._existing.add(receipt.path)
+        self.free.append(receipt)
+
+    async def _discard(self, receipts: Sequence[Receipt]) -> None:
+        for receipt in receipts:
+            self._existing.discard(receipt.path)
+            await discard(receipt.path)
+
+    async def _discard_all(self) -> None:
+        """Delete all receipts, when the client closes."""
+        self.free, self.chains = [], []
+        while self._existing:
+            paths = [self._existing.pop() for _ in range(min(BATCH, len(self._existing)))]
+            await Pipeline(*(Delete(f"{path}{child}") for child in ("/alive", "") for path in paths))
 
     async def _settle(
         self,

@@ -380,9 +380,13 @@ class Background(Step[None]):
 
 @dataclass(frozen=True)
 class AtClose(Step[None]):
-    """Run ``protocol()``, for a limited time, when the client is closed. Costs no request now."""
+    """Run ``protocol()``, for a limited time, when the client is closed. Costs no request now.
+
+    It takes the place of an earlier one with the same ``key``.
+    """
 
     protocol: Callable[[], Coroutine[Any, Any, Any]]
+    key: object = None
 
 
 @dataclass(frozen=True)

@@ -128,7 +128,7 @@ class Script:
         self.leftovers += leftovers
         self.lost += losses
 
-    def at_close(self, protocol: Callable[[], ProtocolCoroutine]) -> None:
+    def at_close(self, protocol: Callable[[], ProtocolCoroutine], key: object = None) -> None:
         self.in_background.append(protocol())
         self.in_background[-1].close()
 

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 from helpers.interrupt_every_line import Strike
 
-from distsync._protocols.receipts import Receipts
+from distsync._protocols.receipts import TRIM_PERIOD, Receipts
 from distsync._protocols.steps import (
+    AtClose,
     Background,
     Connected,
     Create,
@@ -147,3 +148,49 @@ def test_interrupted_transaction_puts_its_receipt_back_once_and_tells_its_outcom
         assert len(receipts.free) == len(set(receipts.free)), where
         assert len(told) == (where is not None), where
     assert which > 10
+
+
+class Closing(Script):
+    """Records the close hooks, and executes each transaction."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.hooks: list[object] = []
+
+    def _answer(self, step: Any) -> Any:
+        if isinstance(step, AtClose):
+            self.hooks.append(step.key)
+        return super()._answer(step)
+
+    def _reply(self, request: Any) -> Any:
+        return (None, STAT) if isinstance(request, Multi) else super()._reply(request)
+
+
+async def create_receipts(receipts: Receipts, count: int) -> None:
+    for _ in range(count):
+        await receipts._create_receipt()
+
+
+def test_receipts_of_a_burst_are_deleted_when_they_are_not_used_any_more() -> None:
+    script, receipts = Closing(), Receipts("/receipts")
+    script.run(create_receipts(receipts, 100))
+    for _ in range(8 * TRIM_PERIOD):
+        script.run(receipts.commit(Delete("/a")))
+    assert len(receipts.free) == len(receipts._existing) == 1
+
+
+def test_receipts_that_are_used_together_are_kept() -> None:
+    script, receipts = Closing(), Receipts("/receipts")
+    script.run(create_receipts(receipts, 4))
+    for _ in range(2 * TRIM_PERIOD):
+        taken = [script.run(receipts._receipt()) for _ in range(4)]
+        receipts.free += taken
+    assert len(receipts.free) == 4
+
+
+def test_receipts_of_a_session_have_one_close_hook() -> None:
+    script, receipts = Closing(), Receipts("/receipts")
+    script.run(create_receipts(receipts, 3))
+    assert script.hooks == [receipts]
+    script.run(receipts._discard_all())
+    assert (receipts.free, receipts._existing) == ([], set())

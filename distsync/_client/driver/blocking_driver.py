@@ -319,7 +319,7 @@ class ProtocolRun:
         if isinstance(step, Background):
             return context.background(step.protocol)
         if isinstance(step, AtClose):
-            return context.at_close(step.protocol)
+            return context.at_close(step.protocol, step.key)
         raise TypeError(f"a protocol awaited {step!r}, which is not a step")
 
     def _keep_results(self) -> None:

@@ -58,7 +58,7 @@ class SimProcess:
         self.keeper = Keeper(self)
         self.tasks: list[Task] = []
         self.shared: dict[str, Any] = {}
-        self.at_close: list[Callable[[], Coroutine[Any, Any, Any]]] = []
+        self.at_close: dict[object, Callable[[], Coroutine[Any, Any, Any]]] = {}
         self.alive = True
         self.killed_background: list[str] = []
         """The names of the functions that ran in the background when the process was killed."""
@@ -158,8 +158,8 @@ class SimProcess:
 
     def run_close_hooks(self) -> None:
         """Start the close hooks; the world waits for them."""
-        works, self.at_close = self.at_close, []
-        for work in works if self.alive else ():
+        works, self.at_close = self.at_close, {}
+        for work in works.values() if self.alive else ():
             self.spawn(work(), CLOSE_S, name="close", expected=(UnavailableError, ZnodeError))
 
     def close(self) -> None:

@@ -367,7 +367,7 @@ class Task(Actor):
         self.resume(False, None)
 
     def _at_close(self, frame: Frame, step: steps.AtClose) -> None:
-        self.process.at_close.append(step.protocol)
+        self.process.at_close[object() if step.key is None else step.key] = step.protocol
         self.resume(False, None)
 
     def _call(self, frame: Frame, step: steps.Call) -> None:
