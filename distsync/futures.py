@@ -303,6 +303,9 @@ class Executor(_stdlib.Executor):
             cancel_futures: Whether to cancel the calls that no worker has started.
 
         Note:
+            If ``wait`` is True and no server has answered for the session timeout, the calls that are
+            not done are given up. Their futures raise TaskLostError.
+
             Source: ``concurrent.futures.Executor.shutdown``.
         """
         with self._lock:

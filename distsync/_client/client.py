@@ -72,6 +72,8 @@ class Client:
         self._listeners: list[Callable[[str], object]] = []
         self._final_statistics: ClientStatistics | None = None
         self._held_at_end: tuple[str, ...] = ()
+        #: When an end of the program first waited in this outage: see outage_limit.py.
+        self.outage_noticed_at: float | None = None
         self._close_hooks: dict[str, Callable[[], Coroutine[Any, Any, Any]]] = {}
         lifecycle.register(self)
 
@@ -642,6 +644,8 @@ class Client:
 
     def _on_state_change(self, state: ConnectionState) -> None:
         runtime = self._runtime
+        if state is ConnectionState.CONNECTED:
+            self.outage_noticed_at = None
         for listener in tuple(self._listeners):
             if runtime is not None:
                 runtime.dispatcher.call(partial(listener, state.value))

@@ -39,6 +39,7 @@ from distsync.errors import (
     NodeExistsError,
     NoNodeError,
     NotEmptyError,
+    OutcomeUnknownError,
     SessionLostError,
 )
 
@@ -276,15 +277,23 @@ async def find_foreign_child(path: str, is_part: Callable[[str], bool]) -> str |
 async def remove_tree(path: str) -> None:
     """Delete ``path`` and all below it, for an object that no other process uses any more.
 
-    Raise no error of the server, such as a denied access.
+    Raise no error of the server, such as a denied access, and none of a deadline.
     """
+    with suppress(DistsyncError):
+        await remove_tree_by_deadline(path)
+
+
+async def remove_tree_by_deadline(path: str) -> None:
+    """Delete ``path`` and all below it like `remove_tree`, but raise the error of a deadline."""
     try:
-        await read(Delete(path))
-    except NotEmptyError:
-        with suppress(DistsyncError):
+        try:
+            await read(Delete(path))
+        except NotEmptyError:
             await delete_tree(path)
-    except DistsyncError:
-        return
+    except DistsyncError as error:
+        is_late = isinstance(error, OutcomeUnknownError) and error.args[2] == "deadline"
+        if is_late or isinstance(error, DeadlineError):
+            raise
 
 
 async def delete_tree(path: str, *with_root: SetData | Create | Delete, guard: Check | None = None) -> None:

@@ -14,9 +14,16 @@ import weakref
 from collections.abc import Callable, Sequence
 from multiprocessing import util
 from queue import SimpleQueue
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from distsync._client import lifecycle
+from distsync._client.outage_limit import OutageLimit
+from distsync._log import OwnLogger
+
+if TYPE_CHECKING:
+    from distsync._client.client import Client
+
+logger = OwnLogger("distsync.multiprocessing")
 
 #: Maximum number of items that are sent at once, in several transactions.
 MAX_ITEMS = 800
@@ -42,6 +49,8 @@ class Feeder:
         self._unsent = 0
         self._thread: threading.Thread | None = None
         self._pid = os.getpid()
+        #: The client and the path of the queue; None until the thread is started.
+        self.destination: tuple[Client, str] | None = None
 
     def put(self, item: Any, queue: object, sender: Callable[[], Send]) -> None:
         """Add an item to the buffer, and start the thread if necessary.
@@ -115,18 +124,29 @@ class Feeder:
         self.closed = True
         self._buffer.put(_END)
 
-    def join(self) -> None:
-        """Wait until the thread has ended. Call `close` first."""
-        thread = self._thread
-        if thread is not None and self._pid == os.getpid():
-            thread.join()
+    def join(self) -> bool:
+        """Wait until the thread has ended. Call `close` first.
+
+        Returns:
+            True if it has. False if no server answers, which is logged.
+        """
+        thread, destination = self._thread, self.destination
+        if thread is None or destination is None or self._pid != os.getpid():
+            return True
+        client, path = destination
+        limit = OutageLimit(client)
+        if limit.join(thread):
+            return True
+        text = "%d items of the queue %s were not sent: no server has answered for %.0f s"
+        logger.warning(text, self._unsent, path, limit.seconds)
+        return False
 
     def finish(self) -> None:
         """Send all items at the end of the process, unless the wait was cancelled."""
         if not self.cancelled and self._pid == os.getpid():
             self._has_ended = True  # not closed: other threads may still get
             self._buffer.put(_END)
-            self.join()
+            self.cancelled = not self.join()
 
 
 def _finish(feeder: weakref.ref[Feeder]) -> None:

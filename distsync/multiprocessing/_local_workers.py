@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Pipe
 from typing import Any
@@ -132,6 +133,12 @@ class LocalWorkers:
             if member.process.exitcode is None:
                 member.process.kill()
         self.join()
+
+    def kill(self) -> None:
+        """Kill all workers, without waiting for their exit."""
+        for process in list(self.processes):
+            with suppress(ValueError):  # closed by another thread
+                process.kill()
 
     def join(self) -> None:
         """Wait until all workers have exited, and close their pipes."""

@@ -12,10 +12,13 @@ import uuid
 from collections import deque
 from collections.abc import Callable, Coroutine
 from multiprocessing import connection, util
+from multiprocessing.pool import ApplyResult
 from typing import Any, Protocol
 
 from distsync._client import lifecycle
 from distsync._client.client import Client
+from distsync._client.connection_state import ConnectionState
+from distsync._client.outage_limit import OutageLimit
 from distsync._log import OwnLogger
 from distsync._protocols.pool.callers import Caller, Initializer, TaskReply, sweep_all
 from distsync._protocols.pool.tasks import DONE, REFUSED, PoolCore, Task
@@ -24,6 +27,7 @@ from distsync._protocols.queues.segments import BATCH
 from distsync._protocols.retries import REFUSED_S, parent_of
 from distsync.errors import (
     ClientClosedError,
+    DeadlineError,
     DistsyncError,
     NoNodeError,
     PayloadPickleError,
@@ -41,6 +45,8 @@ UNDER_WAY = 4000
 AT_ONCE_BYTES, OUTGOING_BYTES = 4_000_000, 64_000_000
 #: Maximum wait in seconds for threads and servers when the pool ends.
 LAST_S = 5.0
+
+ASSUMED_DEAD = "this process was disconnected, and other processes assumed that it had exited"
 
 RUN, CLOSE, TERMINATE = "RUN", "CLOSE", "TERMINATE"
 
@@ -436,14 +442,12 @@ class PoolClient:
             under_way = dict(self._under_way)
         self._fail(under_way, error)
 
-    def _fail(self, under_way: dict[tuple[int, int], Label], error: Exception | None) -> None:
+    def _fail(
+        self, under_way: dict[tuple[int, int], Label], error: Exception | None, reason: str = ASSUMED_DEAD
+    ) -> None:
+        """Fail these tasks with ``error``, or with a TaskLostError for ``reason`` if it is None."""
         for (job, part), label in under_way.items():
-            gone = TaskLostError(
-                label.function,
-                self._core.znodes.path,
-                "this process was disconnected, and other processes assumed that it had exited",
-            )
-            self._end(job, part, (False, error or gone))
+            self._end(job, part, (False, error or TaskLostError(label.function, self._core.znodes.path, reason)))
 
     # ---- replacing workers
 
@@ -485,6 +489,8 @@ class PoolClient:
             if thread not in (threading.current_thread(), self.threads[0]):
                 thread.join(LAST_S)
         try:
+            if OutageLimit(self._client).has_passed():
+                raise DeadlineError(f"deleting {self._inbox.path}")
             self._client.run(self._inbox.end(), LAST_S)
             self._client.discard(self._inbox.path, _nothing)
         except DistsyncError as error:
@@ -507,11 +513,15 @@ class PoolClient:
             threading.Thread(target=self.terminate, name="distsync-pool-terminate", daemon=True).start()
 
     def terminate(self) -> None:
-        """Cancel all tasks, and clean up. Call it once."""
+        """Cancel all tasks, and clean up."""
         self.state = TERMINATE
         self.notifier.put()
         with self._changed:
             self._changed.notify_all()
+        if self._client.state != ConnectionState.CONNECTED.value:
+            self._break_off()
+            for thread in self.threads[1:]:  # it may wait for a server
+                self._client.interrupt(thread.ident or 0, ClientClosedError("a pool that was terminated"))
         for thread in self.threads[:1]:
             thread.join()
         self._crew.terminate()
@@ -533,9 +543,33 @@ class PoolClient:
                 result._event.set()
 
     def join(self) -> None:
-        """Wait until all threads have ended, after `close` or `terminate`."""
+        """Wait until all threads have ended, after `close` or `terminate`.
+
+        If no server has answered for the session timeout, give up the tasks that are not done.
+        """
+        limit = OutageLimit(self._client)
         for thread in self.threads:
-            thread.join()
+            if not limit.join(thread):
+                self._give_up(limit.seconds)
+                return
+
+    def _give_up(self, seconds: float) -> None:
+        """Fail all tasks, because no server has answered for ``seconds``, and clean up."""
+        with self._changed:
+            if self.state == TERMINATE:  # another thread does so
+                return
+            self.state = TERMINATE
+            under_way = dict(self._under_way)
+        reason = f"no server has answered for {seconds:.0f} s"
+        path = self._core.znodes.path
+        if self.cache:
+            logger.warning("%d jobs of the pool %s were given up: %s", len(self.cache), path, reason)
+        self._fail(under_way, None, reason)
+        for job, result in list(self.cache.items()):
+            if type(result) is ApplyResult:  # its task was not sent
+                self._deliver(job, 0, (False, TaskLostError(f"job {job}", path, reason)))
+        self._crew.kill()  # the workers wait for a server too
+        self.terminate()
 
 
 async def _nothing() -> None:

@@ -34,7 +34,9 @@ from distsync._client import default_client, lifecycle, session_handover
 from distsync._client.client import Client
 from distsync._client.clocks import wait_clock
 from distsync._client.contender_info import describe
+from distsync._client.outage_limit import OutageLimit
 from distsync._client.settings import Settings
+from distsync._log import OwnLogger
 from distsync._protocols.pool.callers import find_initializer, remove_caller, sweep
 from distsync._protocols.pool.tasks import DONE, MAX_CLAIMED, REFUSED, PoolCore, task_of
 from distsync._protocols.queues.claim_layout import ClaimedItem
@@ -51,6 +53,8 @@ from distsync.errors import (
     ShutDown,
 )
 from distsync.multiprocessing._pool_codec import NO_INITIALIZER, PoolCodec, StaleProgramError
+
+logger = OwnLogger("distsync.multiprocessing")
 
 #: Duration in seconds of the work that a worker claims at once.
 BATCH_WINDOW_S = 0.1
@@ -394,7 +398,12 @@ class Worker:
         """Put the remaining results, and give back the tasks that were not started."""
         self._draining = self._is_stopping = True
         self._wake_protocols()
+        limit = OutageLimit(self._client)
         while not self._all_sent.wait(POLL_S):
+            if limit.has_passed():
+                text = "worker %d of the pool %s exits, and its results are lost: no server has answered for %.0f s"
+                logger.warning(text, os.getpid(), self._spec.path, limit.seconds)
+                return
             if self._is_orphan or self._failure is not None:
                 self._all_sent.wait(EXIT_TIMEOUT_S)
                 break

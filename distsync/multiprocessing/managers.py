@@ -14,6 +14,7 @@ import os
 import uuid
 import weakref
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import partial
 from multiprocessing import ProcessError
 from multiprocessing import managers as _stdlib
@@ -23,12 +24,15 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from distsync import queue, threading
 from distsync._client import default_client, lifecycle
 from distsync._client.naming import inference, paths
+from distsync._client.outage_limit import OutageLimit
 from distsync._client.process_identity import identity_of
 from distsync._import_gate import importing
+from distsync._log import OwnLogger
 from distsync._objects import base
 from distsync._objects.base import SharedObject
 from distsync._pickle import stable_pickle_name
-from distsync._protocols.retries import remove_tree
+from distsync._protocols.retries import remove_tree, remove_tree_by_deadline
+from distsync.errors import DeadlineError
 from distsync.multiprocessing import _managed_locks
 from distsync.multiprocessing._manager_proxies import (
     ArrayProxy,
@@ -42,6 +46,8 @@ from distsync.multiprocessing._stdlib_names import stdlib_getattr
 
 if TYPE_CHECKING:
     from distsync._client.client import Client
+
+logger = OwnLogger("distsync.multiprocessing")
 
 _OURS = ["ArrayProxy", "DictProxy", "ListProxy", "Manager", "NamespaceProxy", "SyncManager", "ValueProxy"]
 __all__ = [*_OURS, *sorted({*_stdlib.__all__} - {*_OURS})]  # noqa: PLE0604  # others: see __getattr__
@@ -173,13 +179,29 @@ class SyncManager(SharedObject):
         Note:
             Costs at most 1 request more than `destroy`, and none if the manager has a name. Costs
             as many more as the end of its pools.
+
+            If no server answers for the session timeout, the logger ``distsync.multiprocessing`` warns
+            that the objects were not deleted.
         """
         for pool in tuple(self._pools) if self._creator_pid == os.getpid() else ():
             pool.terminate()
             pool.join()
         if self._state == "started" and not self._shared and self._creator_pid == os.getpid():
-            self._ask(remove_tree(self.path))
+            self._delete_objects()
         self._state = "shutdown"
+
+    def _delete_objects(self) -> None:
+        """Delete all objects, unless no server answers for the session timeout."""
+        if self.client.settings.timeout is not None:
+            self._ask(remove_tree(self.path))
+            return
+        limit = OutageLimit(self.client)
+        while not limit.has_passed():
+            with suppress(DeadlineError):
+                self._ask(remove_tree_by_deadline(self.path), limit.seconds)
+                return
+        text = "the objects of the manager %s were not deleted: no server has answered for %.0f s"
+        logger.warning(text, self.path, limit.seconds)
 
     def clear(self) -> None:
         """Delete all objects of the manager, with and without a name.

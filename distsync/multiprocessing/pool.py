@@ -276,6 +276,10 @@ class Pool(_stdlib.Pool, SharedObject):
 
         Raises:
             ValueError: The pool is still running.
+
+        Note:
+            If no server has answered for the session timeout, the tasks that are not done are given up.
+            Their results raise TaskLostError, and the logger ``distsync.multiprocessing`` warns of them.
         """
         if self._state == _stdlib.RUN:
             raise ValueError("Pool is still running")

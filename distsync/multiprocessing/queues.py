@@ -217,6 +217,7 @@ class Queue(_Base[Item]):
     def _sender(self) -> Callable[[Sequence[Any]], object]:
         """Return the function that sends items in the feeder. It does not reference this object."""
         on_error: OnError = self._on_queue_feeder_error
+        self._feeder.destination = self.client, self.path
         return partial(_send, self.client, self._core, self.path, self._joining(True), on_error, self._feeder)
 
     def get(self, block: bool = True, timeout: float | None = None) -> Item:
@@ -350,7 +351,8 @@ class Queue(_Base[Item]):
             AssertionError: The queue is not closed.
 
         Note:
-            If the connection is lost, this waits for the next one.
+            If the connection is lost, this waits for the next one, and for the session timeout at most.
+            The logger ``distsync.multiprocessing`` then warns of the items that were not sent.
         """
         assert self._feeder.closed, f"Queue {self!r} not closed"
         if not self._feeder.cancelled:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from helpers.leak_census import Observer
-from helpers.servers import ServerProcess
+from helpers.servers import EmbeddedProcess, ServerProcess
 from helpers.subprocesses import LIMIT, ROOT, Home, Shells
 
 CHILDREN = """
@@ -319,6 +319,73 @@ if __name__ == "__main__":
             print(len(files) <= 6, {file.parent.name for file in files} & {"_client", "driver", "_protocols"})
 """
 
+ABANDONED = """
+import os, subprocess, sys, time
+from pathlib import Path
+from distsync.errors import TaskLostError
+from distsync.futures import Executor
+from distsync.multiprocessing import Manager, Pool, Queue
+
+def wait_for_outage():
+    print("connected", flush=True)
+    sys.stdin.readline()
+
+def put():
+    queue = Queue(name="q")
+    queue.put(1)
+    assert queue.get() == 1
+    wait_for_outage()
+    queue.put(2)
+
+def join():
+    pool = Pool(1)
+    assert pool.apply(abs, (-1,)) == 1
+    wait_for_outage()
+    result = pool.apply_async(abs, (-2,))
+    pool.close()
+    pool.join()
+    try:
+        result.get()
+    except TaskLostError:
+        print("failed")
+
+def execute():
+    with Executor(1) as executor:
+        assert executor.submit(abs, -1).result() == 1
+        wait_for_outage()
+        future = executor.submit(abs, -2)
+    if isinstance(future.exception(), TaskLostError):
+        print("failed")
+
+def manage():
+    manager = Manager()
+    assert len(manager.list([1])) == 1
+    wait_for_outage()
+    manager.shutdown()
+
+def run_until_outage():
+    Path("begun").touch()
+    while not Path("outage").exists():
+        time.sleep(0.01)
+
+def work():
+    import abandoned
+    command = [sys.executable, "-m", "distsync", "worker", "jobs", "--processes", "1"]
+    worker = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    pool = Pool(0, name="jobs")
+    pool.apply_async(abandoned.run_until_outage)
+    while not Path("begun").exists():
+        time.sleep(0.01)
+    wait_for_outage()
+    worker.terminate()
+    Path("outage").touch()
+    worker.wait()
+    os._exit(0)
+
+if __name__ == "__main__":
+    globals()[sys.argv[1]]()
+"""
+
 PATH = {"PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}", "PYTHONWARNINGS": "ignore"}  # Python 3.12 warns of each fork
 
 
@@ -385,6 +452,38 @@ def test_pools_that_end_or_are_open_at_the_end_are_put_away_in_silence(shells: S
     assert run(shells, POOLS) == ("", "")
     assert [path for path in observer.tree(f"{shells.environment['DISTSYNC_NAMESPACE']}/pool") if "/i_" in path] == []
     assert not any("/alive" in path for path in observer.tree(f"{shells.environment['DISTSYNC_NAMESPACE']}/pool"))
+
+
+@pytest.mark.parametrize(
+    ("what", "says"),
+    [
+        ("put", "1 items of the queue /distsync/queue/q were not sent"),
+        ("join", "1 jobs of the pool"),
+        pytest.param("execute", "1 jobs of the pool", marks=pytest.mark.slow("waits for timeouts")),
+        pytest.param("manage", "the objects of the manager", marks=pytest.mark.slow("waits for timeouts")),
+        pytest.param("work", "exits, and its results are lost", marks=pytest.mark.slow("waits for timeouts")),
+    ],
+)
+def test_program_ends_without_a_server_and_says_what_it_gave_up(tmp_path: Path, what: str, says: str) -> None:
+    """It still ran after 75 s."""
+    server = EmbeddedProcess(tmp_path / "server")
+    server.start()
+    shells = Shells(tmp_path, {"DISTSYNC_HOSTS": server.hosts, "DISTSYNC_SESSION_TIMEOUT": "1", **PATH})
+    try:
+        (tmp_path / "abandoned.py").write_text(ABANDONED)
+        program = shells.start(str(tmp_path / "abandoned.py"), what)
+        assert program.stdout is not None
+        assert program.stdout.readline() == "connected\n"
+        server.kill()
+        output, errors = program.communicate("\n", timeout=LIMIT)
+        assert program.returncode == 0, errors
+        assert says in errors
+        assert "no server has answered for 1 s" in errors
+        assert output == ("failed\n" if what in ("join", "execute") else "")
+        assert "Traceback" not in errors
+    finally:
+        shells.close()
+        server.kill()
 
 
 def test_what_threads_need_was_imported_before_they_began(tmp_path: Path) -> None:
