@@ -15,6 +15,7 @@ from distsync.errors import WorkerStartError as PoolWorkerStartError
 
 if TYPE_CHECKING:
     from distsync._client.client import Client
+    from distsync._client.outage_limit import OutageLimit
 
 __all__ = ["Executor", "PoolFuture", "TaskLostError", "WorkerStartError"]
 
@@ -53,8 +54,9 @@ class PoolFuture(_stdlib.Future[Result]):
     `Executor.submit` creates it.
 
     Args:
-        withdraw: Called with this future by `cancel`. It removes the call from the queue of the
-            pool, and returns whether no worker had started it.
+        withdraw: Called with this future and a limit by `cancel`. It removes the call from the queue
+            of the pool, and returns whether no worker had started it. It waits for a server until
+            the limit; None is no limit.
         is_running: Called with this future by `running`. It returns whether a worker has started
             the call, and has not finished it.
     """
@@ -62,7 +64,9 @@ class PoolFuture(_stdlib.Future[Result]):
     __module__ = "distsync.futures"
 
     def __init__(
-        self, withdraw: Callable[[PoolFuture[Any]], bool], is_running: Callable[[PoolFuture[Any]], bool]
+        self,
+        withdraw: Callable[[PoolFuture[Any], OutageLimit | None], bool],
+        is_running: Callable[[PoolFuture[Any]], bool],
     ) -> None:
         super().__init__()
         self._withdraw, self._is_running = withdraw, is_running
@@ -94,9 +98,13 @@ class PoolFuture(_stdlib.Future[Result]):
 
             Source: ``concurrent.futures.Future.cancel``.
         """
+        return self._cancel(None)
+
+    def _cancel(self, limit: OutageLimit | None) -> bool:
+        """Do as `cancel`, and wait for a server until ``limit``."""
         if self.cancelled():
             return True
-        if self.done() or not self._withdraw(self):
+        if self.done() or not self._withdraw(self, limit):
             return False
         if not super().cancel():
             return False
@@ -253,9 +261,9 @@ class Executor(_stdlib.Executor):
     def _forget(self, future: _stdlib.Future[Any]) -> None:
         self._jobs.pop(future, None)  # type: ignore[call-overload]
 
-    def _take_out(self, future: PoolFuture[Any]) -> bool:
+    def _take_out(self, future: PoolFuture[Any], limit: OutageLimit | None) -> bool:
         job = self._jobs.get(future)
-        return job is not None and self._pool._withdraw(job)
+        return job is not None and self._pool._withdraw(job, limit)
 
     def _is_running(self, future: PoolFuture[Any]) -> bool:
         job = self._jobs.get(future)
@@ -304,15 +312,20 @@ class Executor(_stdlib.Executor):
 
         Note:
             If ``wait`` is True and no server has answered for the session timeout, the calls that are
-            not done are given up. Their futures raise TaskLostError.
+            not done are given up. Their futures raise TaskLostError. If ``wait`` is False, so it is at
+            the end of the program.
 
             Source: ``concurrent.futures.Executor.shutdown``.
         """
         with self._lock:
             self._is_shut = True
         if cancel_futures:
+            with importing():
+                from distsync._client.outage_limit import OutageLimit
+
+            limit = OutageLimit(self._pool.client)
             for future in list(self._jobs):
-                future.cancel()
+                future._cancel(limit)
         self._pool.close()
         if wait:
             self._pool.join()

@@ -8,6 +8,7 @@ session ends by its timeout; an outdated record does nothing.
 from __future__ import annotations
 
 import json
+import math
 import os
 import threading
 from collections.abc import Iterator
@@ -16,10 +17,17 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from distsync._client import lifecycle
+from distsync._client.clocks import wait_clock
 from distsync._import_gate import importing
 
 #: Time limit in seconds for ending a session. If a server answers, it takes 2 round trips.
 SECONDS = 2.0
+
+#: The same for the sessions of other processes that exit soon after no server was found. Many may exit at once.
+SOON_S = 0.2
+
+#: By hosts, when no server was found last, on the wait clock.
+_missed_at: dict[str | None, float] = {}
 
 #: The last message of a process that has closed its clients.
 ALL_CLOSED = b"null\n"
@@ -104,9 +112,11 @@ def close_session(handover: SessionHandover) -> None:
         client_id=(handover.session_id, bytes.fromhex(handover.password)),
         **handover.options,
     )
+    seconds = SOON_S if wait_clock() - _missed_at.get(handover.hosts, -math.inf) < SECONDS else SECONDS
     kazoo.start_async()
-    attached.wait(SECONDS / 2)
-    kazoo.end(SECONDS / 2)
+    if not attached.wait(seconds / 2):
+        _missed_at[handover.hosts] = wait_clock()
+    kazoo.end(seconds / 2)
 
 
 def _server_address(handover: SessionHandover) -> tuple[str, list[tuple[str, str]]] | None:

@@ -137,8 +137,7 @@ class Feeder:
         limit = OutageLimit(client)
         if limit.join(thread):
             return True
-        text = "%d items of the queue %s were not sent: no server has answered for %.0f s"
-        logger.warning(text, self._unsent, path, limit.seconds)
+        logger.warning("%d items of the queue %s were not sent: %s", self._unsent, path, limit.reason)
         return False
 
     def finish(self) -> None:

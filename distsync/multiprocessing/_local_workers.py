@@ -124,10 +124,14 @@ class LocalWorkers:
         """Ask all workers to stop after their current task."""
         self._send(DRAIN)
 
-    def terminate(self) -> None:
-        """Stop all workers at once, interrupting their current tasks."""
+    def terminate(self, seconds: float = STOP_TIMEOUT_S) -> None:
+        """Stop all workers at once, interrupting their current tasks.
+
+        Args:
+            seconds: When to kill a worker that has not exited.
+        """
         self._send(TERMINATE)
-        until = wait_clock() + STOP_TIMEOUT_S
+        until = wait_clock() + min(seconds, STOP_TIMEOUT_S)
         for member in self._members:
             member.process.join(max(0.0, until - wait_clock()))
             if member.process.exitcode is None:

@@ -6,6 +6,7 @@ deleted.
 
 from __future__ import annotations
 
+import math
 import queue
 import threading
 import uuid
@@ -17,8 +18,9 @@ from typing import Any, Protocol
 
 from distsync._client import lifecycle
 from distsync._client.client import Client
-from distsync._client.connection_state import ConnectionState
-from distsync._client.outage_limit import OutageLimit
+from distsync._client.clocks import wait_clock
+from distsync._client.deadlines import CLEAN_UP_S
+from distsync._client.outage_limit import CHECK_S, OutageLimit
 from distsync._log import OwnLogger
 from distsync._protocols.pool.callers import Caller, Initializer, TaskReply, sweep_all
 from distsync._protocols.pool.tasks import DONE, REFUSED, PoolCore, Task
@@ -30,6 +32,7 @@ from distsync.errors import (
     DeadlineError,
     DistsyncError,
     NoNodeError,
+    OutcomeUnknownError,
     PayloadPickleError,
     PayloadRefusedError,
     PayloadTooLargeError,
@@ -162,6 +165,8 @@ class PoolClient:
         self._being_put: set[int] = set()
         self._dropped: set[int] = set()
         self._no_more = self._is_away = False
+        #: Held by the thread that terminates, of several.
+        self._terminating = threading.RLock()
         self._crew: LocalWorkers
         self.threads: list[threading.Thread] = []
         try:
@@ -300,18 +305,21 @@ class PoolClient:
             self._changed.notify_all()
             return some
 
-    def withdraw(self, job: int) -> bool:
+    def withdraw(self, job: int, limit: OutageLimit | None = None) -> bool:
         """Remove a job of one task before any worker has claimed it.
 
         Args:
             job: Number of the job.
+            limit: How long to wait for a server; None waits forever.
 
         Returns:
             True if it was removed. Its result is then never set.
         """
         with self._changed:
             while job in self._being_put:  # otherwise the queue could be read before the put
-                self._changed.wait()
+                if limit is not None and limit.has_passed():
+                    return False
+                self._changed.wait(None if limit is None else CHECK_S)
             if (job, 0) not in self._under_way and job in self.cache:
                 self._dropped.add(job)
                 del self.cache[job]
@@ -320,7 +328,7 @@ class PoolClient:
             for each in waiting:
                 self._outgoing.remove(each)
                 self._outgoing_bytes -= len(each[1])
-        tasks = [task for task, _ in waiting] or self._client.run(self._core.withdraw_tasks(self.caller, job))
+        tasks = [task for task, _ in waiting] or self._withdraw_sent(job, limit)
         for task in tasks:
             with self._changed:
                 label = self._under_way.pop((task.job, task.part), None)
@@ -330,6 +338,22 @@ class PoolClient:
         if tasks and job in self.cache:
             del self.cache[job]
         return bool(tasks)
+
+    def _withdraw_sent(self, job: int, limit: OutageLimit | None) -> list[Task]:
+        """Remove the tasks of a job from the queue, and return those that no worker had claimed."""
+        seconds = None if limit is None else min(limit.remaining(), limit.seconds)
+        if seconds == 0:
+            return []
+        try:
+            tasks: list[Task] = self._client.run(self._core.withdraw_tasks(self.caller, job), seconds)
+            return tasks
+        except (DeadlineError, OutcomeUnknownError):
+            if limit is None:
+                raise
+            # The task may have been removed, and then no result arrives.
+            self._log_given_up(1, limit.reason)
+            self._end(job, 0, (False, TaskLostError(f"job {job}", self._core.znodes.path, limit.reason)))
+            return []
 
     def is_running(self, job: int) -> bool:
         """Return whether a worker has claimed a job of one task that is not done; False if no server replies."""
@@ -475,8 +499,12 @@ class PoolClient:
             self._crew.story = f"{type(error).__name__}: {error}"
             self.notifier.put()
 
-    def _cleanup(self) -> None:
-        """Stop the other threads, and delete the znodes of this caller."""
+    def _cleanup(self, given_up: int = 0) -> None:
+        """Stop the other threads, and delete the znodes of this caller.
+
+        Args:
+            given_up: Number of cancelled jobs, of which this warns if no server answers.
+        """
         if self._is_away:
             return
         self._is_away = True
@@ -485,19 +513,33 @@ class PoolClient:
             self._no_more = True
             self._changed.notify_all()
         self._inbox.stop.fire()
-        for thread in self.threads:
-            if thread not in (threading.current_thread(), self.threads[0]):
-                thread.join(LAST_S)
+        limit = OutageLimit(self._client, LAST_S)
+        self._end_threads(limit)
         try:
-            if OutageLimit(self._client).has_passed():
-                raise DeadlineError(f"deleting {self._inbox.path}")
-            self._client.run(self._inbox.end(), LAST_S)
+            limit.run(self._inbox.end, LAST_S)
             self._client.discard(self._inbox.path, _nothing)
         except DistsyncError as error:
-            logger.warning("could not clean up pool %s: %s", self._core.znodes.path, error)
+            reason = limit.reason if limit.has_passed() else error
+            if given_up:
+                self._log_given_up(given_up, reason)
+            logger.warning("could not clean up pool %s: %s", self._core.znodes.path, reason)
         if self._watcher:
             self._watcher.close()
         self.notifier.close()
+
+    def _end_threads(self, limit: OutageLimit) -> None:
+        """Wait for the other threads. Interrupt those that wait for a server in an outage."""
+        until, others = wait_clock() + min(LAST_S, limit.remaining() + CLEAN_UP_S), self.threads[1:]
+        while wait_clock() < until:
+            others = [each for each in others if each.is_alive() and each is not threading.current_thread()]
+            for thread in others if limit.remaining() < math.inf else ():
+                self._client.interrupt(thread.ident or 0, ClientClosedError("a pool that ended in an outage"))
+            if not others:
+                break
+            others[-1].join(CHECK_S)
+
+    def _log_given_up(self, jobs: int, reason: object) -> None:
+        logger.warning("%d jobs of the pool %s were given up: %s", jobs, self._core.znodes.path, reason)
 
     def close(self) -> None:
         """Accept no more tasks, and clean up when all are done."""
@@ -513,20 +555,23 @@ class PoolClient:
             threading.Thread(target=self.terminate, name="distsync-pool-terminate", daemon=True).start()
 
     def terminate(self) -> None:
-        """Cancel all tasks, and clean up."""
+        """Cancel all tasks, and clean up.
+
+        If no server answers, this waits for the session timeout at most, and warns of the cancelled jobs.
+        """
         self.state = TERMINATE
         self.notifier.put()
         with self._changed:
             self._changed.notify_all()
-        if self._client.state != ConnectionState.CONNECTED.value:
+        with self._terminating:
+            limit, jobs = OutageLimit(self._client, LAST_S), len(self.cache)
+            for thread in self.threads[:1]:
+                if not limit.join(thread):
+                    self._crew.kill()  # the workers wait for a server too
+                    thread.join()
+            self._crew.terminate(limit.remaining())
             self._break_off()
-            for thread in self.threads[1:]:  # it may wait for a server
-                self._client.interrupt(thread.ident or 0, ClientClosedError("a pool that was terminated"))
-        for thread in self.threads[:1]:
-            thread.join()
-        self._crew.terminate()
-        self._break_off()
-        self._cleanup()
+            self._cleanup(jobs)
 
     def _break_off(self) -> None:
         """Fail all pending results."""
@@ -550,26 +595,30 @@ class PoolClient:
         limit = OutageLimit(self._client)
         for thread in self.threads:
             if not limit.join(thread):
-                self._give_up(limit.seconds)
+                self._give_up(limit.reason)
                 return
 
-    def _give_up(self, seconds: float) -> None:
-        """Fail all tasks, because no server has answered for ``seconds``, and clean up."""
+    def _give_up(self, reason: str) -> None:
+        """Fail all tasks, and clean up.
+
+        Args:
+            reason: Why no result will arrive.
+        """
         with self._changed:
-            if self.state == TERMINATE:  # another thread does so
-                return
-            self.state = TERMINATE
+            is_first, self.state = self.state != TERMINATE, TERMINATE
             under_way = dict(self._under_way)
-        reason = f"no server has answered for {seconds:.0f} s"
-        path = self._core.znodes.path
-        if self.cache:
-            logger.warning("%d jobs of the pool %s were given up: %s", len(self.cache), path, reason)
-        self._fail(under_way, None, reason)
-        for job, result in list(self.cache.items()):
-            if type(result) is ApplyResult:  # its task was not sent
-                self._deliver(job, 0, (False, TaskLostError(f"job {job}", path, reason)))
-        self._crew.kill()  # the workers wait for a server too
+        if is_first:  # otherwise another thread terminates the pool
+            if self.cache:
+                self._log_given_up(len(self.cache), reason)
+            self._fail(under_way, None, reason)
+            self._fail_unsent(reason)
+            self._crew.kill()  # the workers wait for a server too
         self.terminate()
+
+    def _fail_unsent(self, reason: str) -> None:
+        for job, result in list(self.cache.items()):
+            if type(result) is ApplyResult:
+                self._deliver(job, 0, (False, TaskLostError(f"job {job}", self._core.znodes.path, reason)))
 
 
 async def _nothing() -> None:

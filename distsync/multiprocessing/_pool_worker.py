@@ -45,6 +45,7 @@ from distsync._protocols.steps import KeepResults, Signal, Wait
 from distsync.errors import (
     ClientClosedError,
     CorruptNodeError,
+    DistsyncError,
     NoNodeError,
     OutcomeUnknownError,
     PayloadPickleError,
@@ -401,14 +402,15 @@ class Worker:
         limit = OutageLimit(self._client)
         while not self._all_sent.wait(POLL_S):
             if limit.has_passed():
-                text = "worker %d of the pool %s exits, and its results are lost: no server has answered for %.0f s"
-                logger.warning(text, os.getpid(), self._spec.path, limit.seconds)
+                text = "worker %d of the pool %s exits, and its results are lost: %s"
+                logger.warning(text, os.getpid(), self._spec.path, limit.reason)
                 return
             if self._is_orphan or self._failure is not None:
                 self._all_sent.wait(EXIT_TIMEOUT_S)
                 break
         if self._is_orphan and self._spec.caller is not None:
-            self._client.run(remove_caller(self._core, self._spec.caller, self._spec.is_private), EXIT_TIMEOUT_S)
+            with suppress(DistsyncError):
+                self._client.run(remove_caller(self._core, self._spec.caller, self._spec.is_private), EXIT_TIMEOUT_S)
 
     # ---- in the client's background thread
 

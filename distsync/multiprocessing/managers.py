@@ -200,8 +200,7 @@ class SyncManager(SharedObject):
             with suppress(DeadlineError):
                 self._ask(remove_tree_by_deadline(self.path), limit.seconds)
                 return
-        text = "the objects of the manager %s were not deleted: no server has answered for %.0f s"
-        logger.warning(text, self.path, limit.seconds)
+        logger.warning("the objects of the manager %s were not deleted: %s", self.path, limit.reason)
 
     def clear(self) -> None:
         """Delete all objects of the manager, with and without a name.

@@ -20,6 +20,7 @@ from distsync.errors import StillUsedError
 
 if TYPE_CHECKING:
     from distsync._client.client import Client
+    from distsync._client.outage_limit import OutageLimit
 
 #: Default number of workers that may exit while they run a task, before the task is abandoned.
 MAX_DELIVERIES = 5
@@ -208,9 +209,9 @@ class Pool(_stdlib.Pool, SharedObject):
             chunksize = -(-len(iterable) // (4 * (self._processes or _cpus()))) or 1
         return super()._map_async(func, iterable, mapper, chunksize, callback, error_callback)  # type: ignore[misc]
 
-    def _withdraw(self, job: int) -> bool:
+    def _withdraw(self, job: int, limit: OutageLimit | None) -> bool:
         """Remove a job of one task from the queue, and return whether no worker had it."""
-        return self._submitting.withdraw(job)
+        return self._submitting.withdraw(job, limit)
 
     def _is_running(self, job: int) -> bool:
         """Return whether a worker has started a job of one task, and has not finished it."""
@@ -234,6 +235,10 @@ class Pool(_stdlib.Pool, SharedObject):
         """Stop the local workers at once, and remove this caller's tasks that no worker has started.
 
         Waiters for results get a TaskLostError. In the standard library, they would wait forever.
+
+        Note:
+            If no server answers, this waits for the session timeout, and for 5 seconds at most. The logger
+            ``distsync.multiprocessing`` then warns of the cancelled jobs.
         """
         self._state = _stdlib.TERMINATE
         self._terminate()

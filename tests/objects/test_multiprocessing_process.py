@@ -316,6 +316,23 @@ def test_join_of_a_killed_child_succeeds_if_the_server_of_its_session_is_unreach
     assert child.process.exitcode == -signal.SIGKILL
 
 
+@pytest.mark.slow("waits for timeouts")
+def test_joins_of_many_killed_children_wait_for_an_unreachable_server_once(
+    client: Client, unused_address: str
+) -> None:
+    """Each waited, one after the other."""
+
+    def end_session() -> float:
+        began = time.monotonic()
+        session_handover.close_session(
+            session_handover.SessionHandover(1, 0, unused_address, 7, "00" * 16, {"timeout": 1.0})
+        )
+        return time.monotonic() - began
+
+    first = end_session()
+    assert min(end_session() for _ in range(3)) < first / 2
+
+
 @pytest.fixture
 def unused_address() -> str:
     """Return an address at which no server listens."""

@@ -30,7 +30,7 @@ from typing import NamedTuple
 
 from distsync._protocols import payload_chunks
 from distsync._protocols.pool.tasks import DONE, PoolCore
-from distsync._protocols.retries import DECODE_ERRORS, INTERRUPTED, ensure, read, read_all, remove_tree
+from distsync._protocols.retries import DECODE_ERRORS, INTERRUPTED, ensure, read, read_all, remove_tree_by_deadline
 from distsync._protocols.steps import (
     Children,
     Connected,
@@ -266,11 +266,14 @@ def _parse_reply(name: str) -> TaskReply | None:
 
 
 async def remove_caller(core: PoolCore, caller: str, is_private: bool) -> None:
-    """Delete a caller's unclaimed tasks, parts and answers; delete the whole pool if it is private."""
-    await remove_tree(core.znodes.answers(caller))
+    """Delete a caller's unclaimed tasks, parts and answers; delete the whole pool if it is private.
+
+    Raises the errors of a deadline.
+    """
+    await remove_tree_by_deadline(core.znodes.answers(caller))
     if not is_private:
         await core.withdraw_tasks(caller)
-    await remove_tree(core.znodes.path if is_private else core.znodes.caller_path(caller))
+    await remove_tree_by_deadline(core.znodes.path if is_private else core.znodes.caller_path(caller))
 
 
 async def sweep(core: PoolCore) -> None:
