@@ -233,21 +233,29 @@ class Executor(_stdlib.Executor):
             Source: ``concurrent.futures.Executor.submit``.
         """
         future: PoolFuture[Result] = PoolFuture(self._take_out, self._is_running)
+        try:
+            self._submit(future, fn, args, kwargs)
+        except RuntimeError:
+            _end_daemon_thread()
+            raise
+        future.add_done_callback(self._forget)
+        return future
+
+    def _submit(self, future: PoolFuture[Any], fn: Callable[..., Any], args: Any, kwargs: Any) -> None:
         with self._lock:
             if self._is_shut:
                 raise RuntimeError("cannot schedule new futures after shutdown")
-            if self._pool._state != "RUN":  # closed by _at_end
-                raise RuntimeError("cannot schedule new futures after interpreter shutdown")
-            result = self._pool.apply_async(
-                fn,
-                args,
-                kwargs,
-                lambda value: self._end(future, value, None),
-                lambda error: self._end(future, None, error),
-            )
+            try:
+                result = self._pool.apply_async(
+                    fn,
+                    args,
+                    kwargs,
+                    lambda value: self._end(future, value, None),
+                    lambda error: self._end(future, None, error),
+                )
+            except ValueError:  # closed by _at_end
+                raise RuntimeError("cannot schedule new futures after interpreter shutdown") from None
             self._jobs[future] = result._job  # type: ignore[attr-defined]
-        future.add_done_callback(self._forget)
-        return future
 
     def _end(self, future: PoolFuture[Any], value: Any, error: BaseException | None) -> None:
         if future.cancelled() or not future.set_running_or_notify_cancel():
@@ -386,6 +394,16 @@ class Executor(_stdlib.Executor):
         if not self._is_shut:
             raise ValueError("Executor is still running: call shutdown() before destroy()")
         self._pool.destroy(timeout)
+
+
+def _end_daemon_thread() -> None:
+    """Do not return at the end of the program, if this is a daemon thread."""
+    from multiprocessing import util  # these were imported with the pool
+
+    from distsync._client import lifecycle
+
+    if util.is_exiting():
+        lifecycle.end_daemon_thread()
 
 
 def _at_end(pool: Any) -> None:

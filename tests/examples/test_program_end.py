@@ -228,6 +228,39 @@ if __name__ == "__main__":
     main(pool)
 """
 
+SUBMITTED = """
+import atexit, threading, time
+
+def submit_at_end():
+    try:
+        executor.submit(abs, -1)
+    except RuntimeError as error:
+        print(error)
+
+atexit.register(submit_at_end)  # runs after the executor was closed
+from distsync.futures import Executor
+
+def submit():
+    while True:
+        executor.submit(abs, -1)
+        time.sleep(0.01)
+
+def submit_and_wait():
+    while True:
+        executor.submit(abs, -1).result()
+
+def submit_many():
+    while True:
+        list(executor.map(abs, [-1, -2]))
+
+if __name__ == "__main__":
+    executor = Executor(1)
+    assert executor.submit(abs, -1).result() == 1
+    for target in (submit, submit_and_wait, submit_many):
+        threading.Thread(target=target, daemon=True).start()
+    executor.submit(abs, -1).result()
+"""
+
 RELEASED = """
 import asyncio, atexit
 from contextlib import ExitStack
@@ -457,6 +490,11 @@ def test_daemon_thread_that_an_atexit_handler_waits_for_ends(shells: Shells) -> 
 def test_daemon_threads_that_poll_queues_or_wait_for_pools_end_in_silence(shells: Shells) -> None:
     """The end of a queue's feeder closed the queue for them, and that of a pool failed the results."""
     assert run(shells, POLLED) == ("", "")
+
+
+def test_daemon_threads_that_submit_calls_end_in_silence(shells: Shells) -> None:
+    """They printed tracebacks, some of them of a ValueError. Another thread gets the error of the standard library."""
+    assert run(shells, SUBMITTED) == ("cannot schedule new futures after interpreter shutdown\n", "")
 
 
 def test_handler_registered_before_the_import_and_finalizer_release_what_is_held_at_the_end(shells: Shells) -> None:
