@@ -7,6 +7,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -209,6 +210,21 @@ def test_private_file_is_on_disk_before_it_is_renamed(tmp_path: Path, monkeypatc
     write_private(file, b"123456")
     assert synced == [(6, False)]
     assert file.read_bytes() == b"123456"
+
+
+def test_private_file_that_cannot_be_written_leaves_nothing_and_is_named(tmp_path: Path) -> None:
+    """Each start on a full disk left a draft of the address file."""
+    file = tmp_path / "address"
+    write_private(file, b"old")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
+    try:
+        with pytest.raises(OSError, match=f"{file}"):
+            write_private(file, bytes(1000))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert [each.name for each in tmp_path.iterdir()] == ["address"]
+    assert file.read_bytes() == b"old"
 
 
 def test_secret_is_shown_neither_by_repr_nor_to_other_processes(home: Home) -> None:

@@ -17,6 +17,7 @@ import secrets
 import socket
 import stat
 import time
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
@@ -98,13 +99,20 @@ def read_address(path: Path) -> ServerAddress | None:
 
 
 def write_private(path: Path, content: bytes) -> None:
-    """Write a file atomically, with mode 0600."""
+    """Write a file atomically, with mode 0600. An OSError names the file, and leaves nothing behind."""
     draft = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
-    with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())  # otherwise a crash of the machine may leave an empty file
-    os.replace(draft, path)
+    try:
+        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())  # otherwise a crash of the machine may leave an empty file
+        os.replace(draft, path)
+    except BaseException as error:
+        with suppress(OSError):
+            draft.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.errno and error.filename is None:
+            error.filename = str(path)
+        raise
 
 
 def read_private(path: Path) -> bytes | None:
