@@ -165,8 +165,12 @@ class ClientRuntime:
         self.zk_session.give_up_session(lease_clock())
         if self.zk_session.is_stuck(lease_clock()):
             self.zk_session.restart()
-        elif self._embedded and self.zk_session.was_connected:
+        elif self._embedded and (self.zk_session.was_connected or self._found_dead_server()):
             self._embedded.search()
+
+    def _found_dead_server(self) -> bool:
+        """Return whether the embedded server ended before the first connection. A failed start is left to the calls."""
+        return self.zk_session.failure is None and bool(self.zk_session.problem)
 
     def close(self) -> None:
         """End all calls, threads and the session. Can be repeated if interrupted."""

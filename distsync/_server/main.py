@@ -126,6 +126,7 @@ def open_server(
     with closing(listen(host, port, Path(data_dir), remote=remote)) as listening:
         folder = _create_data_folder(Path(data_dir))
         with _locked(folder), closing(Journal(folder, sync_full=options.sync_full)) as journal:
+            journal.check_space()
             engine = _restored_engine(journal, secret, options)
             yield (
                 NetworkServer(engine, journal, secret=secret, idle_exit=idle_exit, options=options, tls=context),
@@ -179,10 +180,13 @@ def _published_address(
     """Yield a function that writes the address files. After the block, delete the additional one."""
 
     def announce() -> None:
-        for file in (folder / ADDRESS, user_file):
-            if file:
-                write_address(file, address)
-        print(f"listening on {address.hosts}", flush=True)
+        try:
+            for file in (folder / ADDRESS, user_file):
+                if file:
+                    write_address(file, address)
+            print(f"listening on {address.hosts}", flush=True)
+        except OSError as error:
+            raise ServeError(f"cannot announce the address {address.hosts}: {error}") from error
         ready()
 
     try:

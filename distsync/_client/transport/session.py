@@ -283,7 +283,7 @@ class ZooKeeperSession:
             self._session_id, self._timeout_ms = session_id, timeout_ms
             self._connections += 1
             self.info = SessionInfo(session_id, timeout_ms, self._connections)
-            self.was_connected, self.lost_since = True, None
+            self.was_connected, self.lost_since, self.failure = True, None, None
             self.state = ConnectionState.CONNECTED
             unsent, self._unsent = self._unsent, []
             # The new server may lag behind the previous one, even behind our own writes whose

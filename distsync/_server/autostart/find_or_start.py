@@ -15,6 +15,7 @@ before each connection. (kazoo alone, given the address and the secret, does not
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import site
@@ -46,6 +47,9 @@ START_S = 30.0
 
 #: Variables with secrets of clients, which are not passed on to the server.
 SECRETS = frozenset(f"DISTSYNC_{name}" for name in ("AUTH", "AUTHKEY", "AUTHKEYS_ACCEPTED", "TLS_KEY_PASSWORD"))
+
+#: Errors of a disk without free space, or on which this user may occupy no more.
+DISK_FULL = frozenset((errno.ENOSPC, errno.EDQUOT))
 
 IDLE_EXIT = "DISTSYNC_IDLE_EXIT"
 IDLE_EXIT_S = 600.0
@@ -94,6 +98,8 @@ def _start_once(deadline: float) -> ServerAddress:
     except LockedByAnotherError:
         raise ServerStartError("timed out while another process was starting it", state / "server.log") from None
     except OSError as error:
+        if error.errno in DISK_FULL:
+            raise ServerStartError(str(error), state / "server.log") from error
         raise ConfigurationError(STATE, str(state), f"the folder must be writable: {error}") from error
 
 

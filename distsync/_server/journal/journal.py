@@ -52,6 +52,10 @@ HEADER = b"distsync journal, format 3\n"
 COMPACT_BYTES = 4 << 20
 """Size of records below which no snapshot is written (ZooKeeper: 100,000 records or 4 GB)."""
 
+SPACE_BYTES = 2 << 20
+"""Free space without which no server starts: enough for any request, which is smaller than 1 MiB. With less, a server
+could stop at its first write, only to be started again by its clients."""
+
 
 class JournalContents(NamedTuple):
     """The content of a journal. Records are pairs of zxid and payload, in the order of the appends."""
@@ -112,6 +116,17 @@ class Journal:
             self._replace(secrets.token_bytes(32), ())
             with suppress(OSError):  # if we may not read the parent folder, we did not create the folder
                 _sync_folder(self.path.parent.parent)
+
+    def check_space(self) -> None:
+        """Raise JournalWriteError unless SPACE_BYTES can be written."""
+        with _wrap_write_errors(self.path):
+            file = os.open(self._draft, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600)
+            try:
+                _write_all(file, bytes(SPACE_BYTES), 0)
+            finally:
+                os.close(file)
+                with suppress(OSError):
+                    self._draft.unlink(missing_ok=True)
 
     def load(self) -> JournalContents:
         """Return the snapshot and the records after it, and cut off a torn group at the end.
