@@ -12,6 +12,7 @@ from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from distsync._client.clocks import wait_clock
 from distsync._client.own_threads import OwnThread, join
 from distsync._import_gate import importing
 
@@ -25,6 +26,9 @@ PROOF_S = 0.5
 
 Together with the handshake after it (transport/kazoo_client.py) it fits the time limit of a close.
 """
+
+#: Seconds from a failed search to the next one, at first and at most.
+PAUSE_S, MAX_PAUSE_S = 1.0, 10.0
 
 
 def find_embedded_server() -> ServerAddress | None:
@@ -68,6 +72,8 @@ class EmbeddedServerLocator:
         self._address: ServerAddress | None = None
         self._thread: OwnThread | None = None
         self._search_lock = threading.Lock()
+        self._pause = 0.0
+        self._next_search_at = 0.0
 
     def search(self) -> None:
         """Search for the server in a thread, unless a search is running."""
@@ -81,6 +87,23 @@ class EmbeddedServerLocator:
                 self._search_lock.release()
                 raise
 
+    def search_again(self) -> None:
+        """Search for a server that does not answer, unless it is too soon after the last search.
+
+        The pauses double while no server starts, or those that start end soon.
+        """
+        now = wait_clock()
+        if now < self._next_search_at or self._search_lock.locked():
+            return
+        if now - self._next_search_at > MAX_PAUSE_S:  # the server has lived
+            self._pause = 0.0
+        self.search()
+
+    def _begin_pause(self, shortest: float) -> None:
+        self._pause = max(self._pause, shortest)
+        self._next_search_at = wait_clock() + self._pause
+        self._pause = min(max(2 * self._pause, PAUSE_S), MAX_PAUSE_S)
+
     def _run(self) -> None:
         try:
             with importing():
@@ -88,9 +111,11 @@ class EmbeddedServerLocator:
 
             address = self._address = find_or_start()
         except Exception as error:
+            self._begin_pause(PAUSE_S)
             self._search_lock.release()  # first, so that the callback can start another search
             self._failed(error)
             return
+        self._begin_pause(0.0)
         self._search_lock.release()
         try:
             self._found(address.hosts, (*self._auth, address.credential))

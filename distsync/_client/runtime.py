@@ -41,6 +41,7 @@ from distsync.errors import (
     DeadlineError,
     DistsyncError,
     RequestError,
+    UnavailableError,
     UnreachableError,
     UsageError,
 )
@@ -100,6 +101,8 @@ class ClientRuntime:
         )
         if self._embedded:
             self.zk_session.is_genuine = self._embedded.is_genuine
+        #: Why the embedded server could not be started again in the present outage.
+        self._restart_failure: DistsyncError | None = None
         self._calls: set[ProtocolRun] = set()
         self._wait_log_throttle = LogThrottle()
         self._guids = Guids()
@@ -141,6 +144,8 @@ class ClientRuntime:
         with self._report_lock:  # of two concurrent changes, the one reported last must be the current one
             before, self._reported_state = self._reported_state, self.zk_session.state
             if self._reported_state is not before:
+                if self._reported_state is not ConnectionState.LOST:
+                    self._restart_failure = None  # the outage has ended, or another one begins
                 session, where = self.lease.session_id, self.zk_session.hosts or "the embedded server"
                 log_state(self._reported_state, where, session, self.zk_session.failure)
                 self._on_state(self._reported_state)
@@ -152,10 +157,12 @@ class ClientRuntime:
 
     def _on_embedded_server_failed(self, error: Exception) -> None:
         """Handle a failed start of the embedded server, of which the first calls are notified."""
-        if self.zk_session.was_connected:
-            logger.warning("cannot restart the embedded server: %s", error)
-        else:
+        if not self.zk_session.was_connected:
             self.zk_session.fail(error)
+        elif self.zk_session.info is None:
+            if str(error) != str(self._restart_failure):
+                logger.warning("cannot restart the embedded server: %s", error)
+            self._restart_failure = _copy(error)
 
     def restore_connection(self) -> None:
         """Replace a lost session, or look for the embedded server. Called while not connected."""
@@ -166,7 +173,7 @@ class ClientRuntime:
         if self.zk_session.is_stuck(lease_clock()):
             self.zk_session.restart()
         elif self._embedded and (self.zk_session.was_connected or self._found_dead_server()):
-            self._embedded.search()
+            self._embedded.search_again()
 
     def _found_dead_server(self) -> bool:
         """Return whether the embedded server ended before the first connection. A failed start is left to the calls."""
@@ -459,3 +466,8 @@ class ClientRuntime:
 
 async def wait_until_connected() -> None:
     await Connected()
+
+
+def _copy(error: Exception) -> DistsyncError:
+    """Return the error without its traceback, which would keep frames and their objects alive."""
+    return type(error)(*error.args) if isinstance(error, DistsyncError) else UnavailableError(str(error))

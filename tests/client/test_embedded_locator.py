@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,16 +15,18 @@ from typing import Any
 import pytest
 from filelock import FileLock
 from helpers.sample_protocols import ask
-from helpers.timing import PATIENCE, eventually
+from helpers.timing import PATIENCE, UNIT, eventually
 
+from distsync._client import embedded_locator
 from distsync._client.client import Client
+from distsync._client.embedded_locator import EmbeddedServerLocator
 from distsync._client.own_threads import OwnThread
 from distsync._client.transport.kazoo_client import Handler
 from distsync._protocols.retries import read
 from distsync._protocols.steps import Connected, Create, Exists, GetData, Signal, Wait
 from distsync._server.autostart import find_or_start
 from distsync._server.autostart.directories import state_folder
-from distsync._server.autostart.find_or_start import find
+from distsync._server.autostart.find_or_start import ServerAddress, find
 
 
 def kill_server() -> None:
@@ -160,3 +163,37 @@ def first_words(listening: socket.socket) -> bytes:
         words = link.recv(1000)
         link.sendall(bytes(64))
         return words
+
+
+def test_pauses_between_searches_double_while_none_succeeds(
+    own: Client, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A server that did not live, on a full disk for example, was started twice a second by each client."""
+    pause, longest = 0.4 * UNIT, 2 * UNIT
+    monkeypatch.setattr(embedded_locator, "PAUSE_S", pause)
+    monkeypatch.setattr(embedded_locator, "MAX_PAUSE_S", longest)
+    searched: list[float] = []
+    find = find_or_start.find_or_start
+
+    def record() -> ServerAddress:
+        searched.append(time.monotonic())
+        return find()
+
+    monkeypatch.setattr(find_or_start, "find_or_start", record)
+    found: list[str] = []
+    failed: list[Exception] = []
+    locator = EmbeddedServerLocator(lambda hosts, auth: found.append(hosts), failed.append, ())
+    (tmp_path / "file").touch()
+    with monkeypatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
+        eventually(lambda: locator.search_again() or len(searched) == 5)
+        locator.join(PATIENCE)
+    assert len(failed) == 5
+    for shortest, before, after in zip((1, 2, 4, 5), searched[:-1], searched[1:], strict=True):
+        assert after - before >= pause * shortest
+    eventually(lambda: locator.search_again() or found)
+    assert len(searched) == 6
+    time.sleep(2 * longest)
+    locator.search_again()  # at once: that server has lived
+    locator.join(PATIENCE)
+    assert len(searched) == 7

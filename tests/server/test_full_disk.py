@@ -4,14 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from helpers.full_disks import FileLimit, FullDisk, SmallDisk, drafts
 from helpers.subprocesses import Home
+from helpers.timing import UNIT, eventually
+from helpers.worker_processes import Running
 
+from distsync._client import embedded_locator
 from distsync._client.client import Client
 from distsync._server.autostart import find_or_start
 from distsync.errors import ServerStartError
+from distsync.queue import Queue
+
+LARGE = bytes(100_000)
+"""More than the unused rest of the last page of a file."""
 
 
 @pytest.fixture(params=[SmallDisk, FileLimit])
@@ -30,6 +38,13 @@ def home(disk: FullDisk, monkeypatch: pytest.MonkeyPatch) -> Iterator[Home]:
     yield made
     disk.free()
     made.close()
+
+
+@pytest.fixture
+def client(home: Home) -> Iterator[Client]:
+    with Client() as made:
+        made.sync()
+        yield made
 
 
 def test_server_that_cannot_start_says_why_and_where_in_one_line(home: Home, disk: FullDisk) -> None:
@@ -81,3 +96,27 @@ def test_error_of_a_new_program_names_the_full_disk(home: Home, disk: FullDisk) 
     disk.fill(home.server_pid())
     with Client() as client, pytest.raises(ServerStartError, match=rf"{home.state}/.*{disk.error}"):
         client.sync()
+
+
+def test_failed_restarts_are_logged_once_and_repeated_until_there_is_space(
+    client: Client, home: Home, disk: FullDisk, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each was logged, twice a second."""
+    started: list[Path] = []
+    start = find_or_start._start
+
+    def record(state: Path, deadline: float) -> Any:
+        started.append(state)
+        return start(state, deadline)
+
+    monkeypatch.setattr(find_or_start, "_start", record)
+    monkeypatch.setattr(embedded_locator, "PAUSE_S", UNIT)
+    monkeypatch.setattr(embedded_locator, "MAX_PAUSE_S", UNIT)
+    disk.fill(home.server_pid())
+    waiting = Running(Queue(name="items", client=client).put, LARGE)
+    eventually(lambda: len(started) == 3)
+    assert drafts(disk.folder) == []
+    disk.free()
+    waiting.result()
+    logged = [record.getMessage() for record in caplog.records]
+    assert sum("cannot restart the embedded server" in line for line in logged) == 1
