@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from distsync._client import default_client
+from distsync._client.outage_limit import OutageLimit
 from distsync._log import OwnLogger
 from distsync._pickle import stable_pickle_name
 from distsync._protocols.pool.owner import CLOSE, ENDED, RUN, TERMINATE, PoolOwner
@@ -58,6 +59,13 @@ class ManagedPool(Pool):
 
     def _request(self, owner: PoolOwner, state: str) -> None:
         self._ask(owner.request(state), LAST_S)
+
+    def _join_threads(self, *threads: threading.Thread | None) -> None:
+        """Wait until these threads have ended, or no server has answered for the session timeout."""
+        limit = OutageLimit(self.client)
+        for thread in threads:
+            if thread is not None:
+                limit.join(thread)
 
     def __del__(self, *_: Any) -> None:
         """Do not warn if the pool is running at the end of the process."""
@@ -128,9 +136,7 @@ class OwnedPool(ManagedPool):
 
     def join(self) -> None:
         super().join()
-        for thread in (self._closer, self._watcher):
-            if thread is not None:
-                thread.join()
+        self._join_threads(self._closer, self._watcher)
 
 
 class CalledPool(ManagedPool):
@@ -171,14 +177,16 @@ class CalledPool(ManagedPool):
 
     def terminate(self) -> None:
         """Terminate the pool for all processes, and wait for its end."""
-        if self._watcher.is_alive():
-            self._request(self._owner, TERMINATE)
-        super().terminate()
-        self._watcher.join()
+        try:
+            if self._watcher.is_alive():
+                self._request(self._owner, TERMINATE)
+        finally:
+            super().terminate()
+        self._join_threads(self._watcher)
 
     def join(self) -> None:
         super().join()
-        self._watcher.join()
+        self._join_threads(self._watcher)
 
 
 class EndedPool:

@@ -354,6 +354,7 @@ if __name__ == "__main__":
 
 ABANDONED = """
 import os, subprocess, sys, time
+from contextlib import suppress
 from pathlib import Path
 from distsync.errors import TaskLostError
 from distsync.futures import Executor
@@ -416,6 +417,21 @@ def manage():
     assert len(manager.list([1])) == 1
     wait_for_outage()
     manager.shutdown()
+
+def manage_pool():
+    manager = Manager()
+    pool = manager.Pool(1)
+    assert pool.apply(abs, (-1,)) == 1
+    wait_for_outage()
+    result = pool.apply_async(abs, (-2,))
+    with suppress(TimeoutError):  # no other process can be told
+        pool.close()
+    pool.join()
+    manager.shutdown()
+    try:
+        result.get()
+    except TaskLostError:
+        print("failed")
 
 def run_until_outage():
     Path("begun").touch()
@@ -522,6 +538,7 @@ def test_pools_that_end_or_are_open_at_the_end_are_put_away_in_silence(shells: S
         pytest.param("cancel", "1 jobs of the pool", marks=pytest.mark.slow("waits for timeouts")),
         pytest.param("execute", "1 jobs of the pool", marks=pytest.mark.slow("waits for timeouts")),
         pytest.param("manage", "the objects of the manager", marks=pytest.mark.slow("waits for timeouts")),
+        pytest.param("manage_pool", "1 jobs of the pool", marks=pytest.mark.slow("waits for timeouts")),
         pytest.param("work", "exits, and its results are lost", marks=pytest.mark.slow("waits for timeouts")),
     ],
 )
