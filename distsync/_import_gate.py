@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging  # noqa: F401  its lock must be registered for forks first, and so be acquired last
 import os
 import threading
+from collections.abc import Callable
 
 #: Maximum wait in seconds of a fork for imports in other threads, and of an import for the fork.
 IMPORT_S = 5.0
@@ -57,6 +58,10 @@ class ImportGate:
             self._changed.notify_all()
 
 
+#: Called before each fork, in this order, once the fork has waited for imports. A module that is imported later adds
+#: its function here: a hook that it registers while a fork waits for its import would not run in that fork.
+before_fork: list[Callable[[], object]] = []
+
 #: The gate of each process, by process id. A thread of the parent may hold the parent's.
 _gates: dict[int, ImportGate] = {}
 
@@ -68,7 +73,11 @@ def importing() -> ImportGate:
 
 
 def _before_fork() -> None:
-    importing().close(IMPORT_S)
+    try:
+        importing().close(IMPORT_S)
+    finally:
+        for callback in tuple(before_fork):
+            callback()
 
 
 def _after_fork_in_parent() -> None:

@@ -7,10 +7,13 @@ default. The answer is not trusted.
 from __future__ import annotations
 
 import enum
+import queue
 import re
 import socket
 import ssl
+import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from kazoo.hosts import collect_hosts
@@ -18,7 +21,6 @@ from kazoo.hosts import collect_hosts
 from distsync._client.clocks import wait_clock
 from distsync._client.settings import Settings
 from distsync._client.tls import context_of
-from distsync._import_gate import importing
 from distsync._pickle import public_in
 
 WORD = b"srvr"
@@ -92,20 +94,32 @@ def ask_all(hosts: str, settings: Settings, timeout: float) -> list[Server]:
     where, _ = collect_hosts(hosts)
     addresses: Sequence[tuple[str, int]] = [(host, int(port)) for host, port in where]
     context = _context(settings)
-    # Not at module level: concurrent.futures.thread registers a lock for forks at its import, which
-    # must not happen during a fork.
-    with importing():
-        from concurrent.futures import ThreadPoolExecutor
+    servers: dict[tuple[str, int], Server] = {}
+    remaining: queue.SimpleQueue[tuple[str, int]] = queue.SimpleQueue()
+    for address in addresses:
+        remaining.put(address)
 
-    with ThreadPoolExecutor(min(len(addresses), MAX_THREADS), "distsync-ensemble") as pool:
-        return list(pool.map(lambda address: ask(address[0], address[1], context, timeout), addresses))
+    def work() -> None:
+        with suppress(queue.Empty):
+            while True:
+                host, port = remaining.get_nowait()
+                servers[host, port] = ask(host, port, context, timeout)
+
+    # No ThreadPoolExecutor: the import of its module registers hooks for forks, of which a fork that waits for the
+    # import would run only the second half.
+    threads = [threading.Thread(target=work, name="distsync-ensemble") for _ in addresses[:MAX_THREADS]]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return [servers[address] for address in addresses]
 
 
 def ask(host: str, port: int, context: ssl.SSLContext | None, timeout: float) -> Server:
     """Return the status of one server."""
     try:
         return read(host, port, _answer(host, port, context, timeout))
-    except OSError as error:
+    except (OSError, UnicodeError) as error:
         return Server(host, port, Role.UNREACHABLE, problem=f"it does not answer: {error}")
 
 

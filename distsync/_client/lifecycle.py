@@ -26,7 +26,7 @@ from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from distsync import _log_thread
-from distsync._import_gate import importing
+from distsync._import_gate import before_fork, importing
 
 if TYPE_CHECKING:
     from mmap import mmap
@@ -269,5 +269,6 @@ def close_clients() -> None:
 
 
 on_fork_in_child(_discard_state_of_parent)
-os.register_at_fork(before=_before_fork, after_in_child=notice_fork)
+before_fork.append(_before_fork)
+os.register_at_fork(after_in_child=notice_fork)
 atexit.register(close_all)

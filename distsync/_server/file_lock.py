@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-import filelock
-
 PRIVATE = 0o600
+#: Interval in seconds between attempts.
+POLL_S = 0.05
+
+#: The descriptors of the locks that this process holds, or waits for.
+_descriptors: set[int] = set()
 
 
 class LockedByAnotherError(Exception):
@@ -27,16 +32,41 @@ def open_private(path: Path, flags: int) -> int:
 def locked(path: Path, timeout: float) -> Iterator[None]:
     """Hold the lock ``path`` during the block. ``timeout`` is in seconds.
 
-    Raises LockedByAnotherError on timeout, and OSError if the file cannot be created.
+    Raises LockedByAnotherError on timeout, and OSError if the file cannot be created or locked.
     """
-    os.close(open_private(path, os.O_RDWR))
-    lock = filelock.FileLock(path, timeout=timeout)
+    descriptor = open_private(path, os.O_RDWR)
+    _descriptors.add(descriptor)
     try:
-        lock.acquire()
-    except filelock.Timeout:
-        raise LockedByAnotherError(path) from None
-    try:
-        path.chmod(PRIVATE)  # filelock may have changed it
-        yield
+        remaining = timeout
+        while not _try_lock(descriptor):
+            if remaining <= 0:
+                raise LockedByAnotherError(path)
+            time.sleep(POLL_S)
+            remaining -= POLL_S
+        try:
+            yield
+        finally:
+            fcntl.flock(descriptor, fcntl.LOCK_UN)  # a forked child may have the descriptor too
     finally:
-        lock.release()
+        _descriptors.discard(descriptor)
+        os.close(descriptor)
+
+
+def _try_lock(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (BlockingIOError, PermissionError):
+        return False
+    return True
+
+
+def _close_in_child() -> None:
+    """Let go of the parent's locks, which otherwise would be held until this child exits, too."""
+    for descriptor in tuple(_descriptors):
+        with suppress(OSError):
+            os.close(descriptor)
+    _descriptors.clear()
+
+
+# No hook before the fork: it would not run in a fork that waits for the import of this module.
+os.register_at_fork(after_in_child=_close_in_child)

@@ -20,7 +20,7 @@ from distsync.patch.replacements import FACES
 from distsync.patch.source_analysis import Source
 
 ALL_BELOW = ".*"
-UNPATCHABLE = frozenset(("distsync", "kazoo", "wrapt", "platformdirs", "filelock"))
+UNPATCHABLE = frozenset(("distsync", "kazoo", "wrapt", "platformdirs"))
 """Modules that distsync itself uses: with distsync's locks they would wait for themselves."""
 
 SWAPPED = frozenset(FACES)

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from filelock import FileLock
 from helpers.sample_protocols import ask
 from helpers.timing import PATIENCE, UNIT, eventually
 
@@ -27,6 +26,7 @@ from distsync._protocols.steps import Connected, Create, Exists, GetData, Signal
 from distsync._server.autostart import find_or_start
 from distsync._server.autostart.directories import state_folder
 from distsync._server.autostart.find_or_start import ServerAddress, find
+from distsync._server.file_lock import locked
 
 
 def kill_server() -> None:
@@ -142,7 +142,7 @@ def test_other_program_on_the_port_of_a_dead_server_gets_no_secret(own: Client) 
     own.run(ask(Create("/kept", b"x")))
     address = find()
     assert address is not None
-    with FileLock(state_folder() / "start.lock"):  # no client restarts it in between
+    with locked(state_folder() / "start.lock", PATIENCE):  # no client restarts it in between
         kill_server()
         with socket.socket() as stranger:
             stranger.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

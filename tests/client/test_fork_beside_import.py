@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 from helpers.forked_children import in_child
@@ -15,6 +16,7 @@ from helpers.timing import PATIENCE, UNIT, eventually
 
 from distsync import _import_gate
 from distsync._import_gate import importing
+from distsync._server.file_lock import LockedByAnotherError, locked
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 
@@ -105,6 +107,66 @@ def test_calls_import_nothing_for_which_a_fork_does_not_wait(server: ServerProce
     command = [sys.executable, "-c", OUTSIDE.format(modules=modules)]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=LIMIT)
     assert done.stdout.splitlines()[-1:] == ["[]"], done.stdout + done.stderr
+
+
+HOOKS = """
+import asyncio, os, threading
+import distsync, distsync.asyncio, distsync.futures, distsync.multiprocessing
+from distsync._import_gate import importing
+
+def record(**hooks):
+    if threading.get_ident() in importing()._importing and hooks.keys() & {"before", "after_in_parent"}:
+        paired.append({name: hook.__module__ for name, hook in hooks.items()})
+    register(**hooks)
+
+paired, register, os.register_at_fork = [], os.register_at_fork, record
+
+async def use():
+    async with distsync.asyncio.Lock(name="awaited"):
+        pass
+
+with distsync.Lock(name="lock"):
+    print(distsync.default_client().ensemble()[0].role.value, distsync.find_embedded_server())
+asyncio.run(use())
+with distsync.futures.Executor(1, distsync.multiprocessing.get_context("fork")) as executor:
+    print(executor.submit(abs, -1).result(), *distsync.multiprocessing.Manager().list([2]))
+print(paired)
+"""
+
+
+def test_imports_for_which_a_fork_waits_register_no_pairs_of_hooks_for_forks(
+    server: ServerProcess, tmp_path: Path
+) -> None:
+    """The fork ran only the second half of those of filelock and of ThreadPoolExecutor, which failed."""
+    folders = {f"DISTSYNC_{folder}_DIR": str(tmp_path / folder) for folder in ("RUNTIME", "STATE")}
+    names = {"DISTSYNC_HOSTS": server.hosts, "DISTSYNC_NAMESPACE": f"/hooks-{os.getpid()}"}
+    command = [sys.executable, "-W", "ignore", "-c", HOOKS]
+    environment = {**os.environ, **folders, **names}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=LIMIT)
+    assert done.stdout.splitlines()[-2:] == ["1 2", "[]"], done.stdout + done.stderr
+
+
+def test_child_does_not_keep_a_file_lock_that_its_parent_held(tmp_path: Path) -> None:
+    def open_files() -> list[str]:
+        return [link for each in os.listdir("/proc/self/fd") if (link := _readlink(each)).endswith("start.lock")]
+
+    def child() -> None:
+        assert open_files() == []
+        with pytest.raises(LockedByAnotherError), locked(tmp_path / "start.lock", 0):
+            pass
+
+    with locked(tmp_path / "start.lock", 0):
+        assert len(open_files()) == 1
+        assert in_child(child) == 0
+    with locked(tmp_path / "start.lock", 0):
+        pass
+
+
+def _readlink(descriptor: str) -> str:
+    try:
+        return os.readlink(f"/proc/self/fd/{descriptor}")
+    except OSError:  # that of the listing
+        return ""
 
 
 def test_fork_waits_for_an_import_in_another_thread_and_later_imports_wait_for_the_fork() -> None:

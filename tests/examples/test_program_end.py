@@ -90,7 +90,7 @@ queue.put(1)
 assert queue.get() == 1
 with Pool(1, name="p") as pool:
     assert pool.map(chores.square, [3]) == [9]
-print([name for name in seen if name.startswith(("distsync", "kazoo", "filelock", "platformdirs"))])
+print([name for name in seen if name.startswith(("distsync", "kazoo", "platformdirs"))])
 """
 
 FORKED = """

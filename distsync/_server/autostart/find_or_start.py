@@ -24,7 +24,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import filelock
+import platformdirs
 
 import distsync.errors
 from distsync._server.autostart.address_file import (
@@ -178,9 +178,9 @@ def _python() -> str:
 
 
 def server_environment() -> dict[str, str]:
-    """Return environment variables with which the server finds distsync and filelock even if not installed."""
+    """Return environment variables with which the server finds distsync and platformdirs even if not installed."""
     installed = [*site.getsitepackages(), site.getusersitepackages()]
-    roots = [str(Path(str(module.__file__)).resolve().parents[1]) for module in (distsync.errors, filelock)]
+    roots = [str(Path(str(module.__file__)).resolve().parents[1]) for module in (distsync.errors, platformdirs)]
     added = [root for root in roots if root not in installed]
     path = [*filter(None, [os.environ.get("PYTHONPATH")]), *dict.fromkeys(added)]
     passed_on = {name: value for name, value in os.environ.items() if name not in SECRETS}
