@@ -470,6 +470,22 @@ def test_compaction_keeps_the_state_and_bounds_the_folder(embedded: EmbeddedProc
         assert (data[:1], stat.version) == (bytes([59]), 60)
 
 
+def test_snapshot_that_cannot_be_written_does_not_stop_the_server(embedded: EmbeddedProcess) -> None:
+    """The disk may have room for more records though not for a snapshot. The server stopped after each write."""
+    obstacle = embedded.folder / "data" / "journal.new"
+    obstacle.mkdir()
+    with connected(embedded) as client:
+        client.create("/large", b"")
+        for number in range(12):
+            client.set("/large", bytes([number]) * 500_000)
+        assert embedded.output().count("cannot shorten the journal") == 1
+        obstacle.rmdir()
+        embedded.restart(kill=True)
+        eventually(lambda: client.connected)
+        data, stat = client.retry(client.get, "/large")
+        assert (data[:1], stat.version) == (bytes([11]), 12)
+
+
 def test_command_without_click_says_what_to_install() -> None:
     hide = "import sys; sys.modules['click'] = None; from distsync.cli import main; sys.exit(main())"
     done = subprocess.run([sys.executable, "-c", hide], capture_output=True, text=True, cwd=ROOT, timeout=PATIENCE)
