@@ -18,12 +18,12 @@ from simulation.scenarios.common import receipts
 from distsync._protocols.semaphores import multiprocessing_semaphore
 from distsync._protocols.semaphores.leases import SemaphoreCore
 from distsync._protocols.steps import Delete, Exists, Wait
+from distsync._protocols.wait_queue import QueueEntry
 
 PATH = "/distsync/semaphore/s"
 
-#: In this schedule the queue entry of a thread is deleted while its process is paused, just as it
-#: gives up.
-SEED = 7003742
+#: In these schedules the queue entry of a thread is deleted as it gives up, and its process was paused.
+SEEDS = (7003780, 7004003, 7004024, 7004026)
 
 #: When the call ends (seconds), and how long the outage lasts: longer than that, but shorter than a
 #: session.
@@ -98,7 +98,19 @@ def test_release_of_a_permit_that_others_released_ends_in_time_in_an_outage() ->
     play_all(take_and_release, 3, 1)
 
 
-def test_acquire_of_a_paused_process_whose_entry_was_deleted_gives_up() -> None:
+@pytest.mark.parametrize("seed", SEEDS)
+def test_acquire_of_a_paused_process_whose_entry_was_deleted_gives_up(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cancel, found_deleted = multiprocessing_semaphore._cancel, []
+
+    async def watched(release: multiprocessing_semaphore.PermitRelease, entry: QueueEntry) -> bool:
+        is_cancelled = await cancel(release, entry)
+        found_deleted.append(not is_cancelled)
+        return is_cancelled
+
+    monkeypatch.setattr(multiprocessing_semaphore, "_cancel", watched)
     scenario = SCENARIOS["cross-process-permits"]
-    world = run_seed(scenario, SEED, faults_of(scenario, SEED))
+    world = run_seed(scenario, seed, faults_of(scenario, seed))
     assert {"intruder", "pause"} <= {placed.kind for placed in world.faults.injected}
+    assert any(found_deleted)
