@@ -30,6 +30,7 @@ from distsync import (
     ConfigurationError,
     Event,
     JoinableQueue,
+    Lock,
     MismatchError,
     PayloadRefusedError,
     PayloadTooLargeError,
@@ -45,6 +46,7 @@ from distsync.multiprocessing import _pool_client, _pool_worker
 from distsync.multiprocessing._pool_codec import LIMIT_BYTES, MainProgram, main_module_of
 from distsync.multiprocessing._pool_worker import READY, Worker, WorkerSpec, client_with
 from distsync.multiprocessing.pool import MAX_DELIVERIES, MaybeEncodingError, Pool, RemoteTraceback
+from distsync.testing.faulty_proxy import Proxy
 
 MakeClient = Callable[..., Client]
 
@@ -72,6 +74,39 @@ def shells(server: ServerProcess, namespace: str, tmp_path: Path) -> Iterator[Sh
 def remaining(pool: Any, observer: Observer) -> list[str]:
     """Return the znodes that remain of tasks, claims and callers."""
     return [path for path in observer.tree(pool.path) if "/callers/" in path or "/claims/" in path or "/i_" in path]
+
+
+# ---- the end
+
+
+def test_terminate_without_a_server_interrupts_no_call_of_the_program(far: Client, proxy: Proxy) -> None:
+    """It interrupted a call in a thread that had got the identifier of one of the pool's threads, which had ended."""
+    pool = Pool(1, client=far)
+    pool.close()
+    pool.join()
+    lock, acquired = Lock(name="x", client=far), list[bool]()
+    assert lock.acquire(timeout=PATIENCE)
+
+    def wait() -> None:
+        with lock:
+            acquired.append(True)
+
+    identifiers, threads = {thread.ident for thread in pool._submitting.threads[1:]}, list[threading.Thread]()
+    while not identifiers & {thread.ident for thread in threads}:
+        threads.append(threading.Thread(target=wait))
+        threads[-1].start()
+    runtime = far._runtime
+    assert runtime is not None
+    eventually(lambda: len([run for run in tuple(runtime._calls) if run.is_idle]) == len(threads))
+    proxy.refuse()
+    eventually(lambda: far.state != "connected")
+    pool.terminate()
+    proxy.heal()
+    eventually(lambda: far.state == "connected")
+    lock.release()
+    for thread in threads:
+        thread.join()
+    assert len(acquired) == len(threads)
 
 
 # ---- results
