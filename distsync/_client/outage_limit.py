@@ -44,9 +44,11 @@ class OutageLimit:
 
         Returns:
             The seconds since an end first called this in an outage, subtracted from the limit.
-            Infinite if a server is connected.
+            Infinite if a server is connected, or if the client is closed and so waits for none.
         """
         client, now = self._client, wait_clock()
+        if client.closed:
+            return math.inf
         if client.state == ConnectionState.CONNECTED.value:
             client.outage_noticed_at = None
             return math.inf

@@ -109,6 +109,23 @@ def test_terminate_without_a_server_interrupts_no_call_of_the_program(far: Clien
     assert len(acquired) == len(threads)
 
 
+def test_task_goes_on_until_the_pool_is_joined_although_its_client_is_closed(client: Client, tmp_path: Path) -> None:
+    """Its worker was killed, and a warning said that no server answered."""
+    begun, may_end, ended = tmp_path / "begun", tmp_path / "may_end", tmp_path / "ended"
+    pool = Pool(1, client=client)
+    pool.apply_async(remote_pool.wait_for_file, (begun, may_end, ended))
+    eventually(begun.exists)
+    pool.close()
+    client.close()
+    client.outage_noticed_at = 0.0
+    joining = threading.Thread(target=pool.join)
+    joining.start()
+    joining.join(4 * UNIT)
+    may_end.touch()
+    joining.join()
+    assert ended.exists()
+
+
 # ---- results
 
 

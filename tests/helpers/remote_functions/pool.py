@@ -109,6 +109,12 @@ def wait_for(name: str) -> int:
     return os.getpid()
 
 
+def wait_for_file(begun: Path, may_end: Path, ended: Path) -> None:
+    begun.touch()
+    eventually(may_end.exists)
+    ended.touch()
+
+
 def wait_to_be_told(name: str) -> int:
     """Set the event ``name``-begun, and wait until the worker is asked to stop."""
     Event(name=f"{name}-begun").set()
