@@ -694,7 +694,7 @@ class Client:
 
     def after_fork_in_child(self) -> None:
         """Forget the session of the parent process, in a forked child."""
-        self._close_hooks, self._held_at_end = {}, ()
+        self._close_hooks, self._held_at_end, self.outage_noticed_at = {}, (), None
         self._start_lock, self._closing_thread = threading.RLock(), None
         if self._latest_runtime is not None:
             self._latest_runtime.after_fork_in_child()

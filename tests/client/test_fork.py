@@ -18,6 +18,7 @@ from helpers.timing import PATIENCE
 from distsync._client import lifecycle
 from distsync._client.client import Client
 from distsync._client.default_client import current, set_default
+from distsync._client.outage_limit import OutageLimit
 from distsync._protocols.steps import Call, Connected, Create, Exists, Loss, Signal, Wait
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
@@ -55,6 +56,12 @@ def test_mark_of_a_process_is_0_in_its_child_and_in_the_childs_child(make_mark: 
     assert mark[0] == 1
     assert in_child(child, fork=fork) == 0
     assert mark[0] == 1
+
+
+def test_child_waits_for_a_server_although_its_parent_has_waited_for_too_long(near: Client, fork: Fork) -> None:
+    """The end of the child gave up its items at once, because the outage of the parent counted."""
+    near.outage_noticed_at = 0.0
+    assert in_child(lambda: check(not OutageLimit(near).has_passed(), "the child does not wait"), fork=fork) == 0
 
 
 def test_child_holds_nothing_of_its_parents(near: Client, namespace: str, fork: Fork) -> None:
