@@ -109,7 +109,9 @@ def test_terminate_without_a_server_interrupts_no_call_of_the_program(far: Clien
     assert len(acquired) == len(threads)
 
 
-def test_task_goes_on_until_the_pool_is_joined_although_its_client_is_closed(client: Client, tmp_path: Path) -> None:
+def test_running_task_is_completed_before_join_returns_although_the_client_is_closed(
+    client: Client, tmp_path: Path
+) -> None:
     """Its worker was killed, and a warning said that no server answered."""
     begun, may_end, ended = tmp_path / "begun", tmp_path / "may_end", tmp_path / "ended"
     pool = Pool(1, client=client)
