@@ -51,9 +51,13 @@ class _RecordQueue:
         self._dropped = 0
         self.has_ended = False
 
+    def is_handling(self) -> bool:
+        """Return whether this thread calls the handlers."""
+        return threading.get_ident() == self._handling_thread
+
     def put(self, record: logging.LogRecord) -> None:
         """Pass ``record`` to the handlers soon. Never waits for them."""
-        if self.has_ended or threading.get_ident() == self._handling_thread:
+        if self.has_ended or self.is_handling():
             return
         if len(self._records) >= MAX_RECORDS:
             self._dropped += 1
@@ -77,7 +81,7 @@ class _RecordQueue:
 
     def flush(self, seconds: float) -> None:
         """Wait for up to ``seconds`` until the handlers have got all records."""
-        if threading.get_ident() != self._handling_thread and self._handling.acquire(timeout=seconds):
+        if not self.is_handling() and self._handling.acquire(timeout=seconds):
             try:
                 self._handle_all()
             finally:
@@ -107,6 +111,11 @@ def _queue() -> _RecordQueue:
 
 def _put(record: logging.LogRecord) -> None:
     _queue().put(record)
+
+
+def is_handling() -> bool:
+    """Return whether this thread passes a record of distsync to the program's handlers."""
+    return _queue().is_handling()
 
 
 def flush(seconds: float) -> None:

@@ -16,6 +16,7 @@ from multiprocessing import util
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
+from distsync import _log_thread
 from distsync._client import lifecycle
 from distsync._client.outage_limit import OutageLimit
 from distsync._log import OwnLogger
@@ -62,7 +63,8 @@ class Feeder:
 
         Raises:
             ValueError: The feeder is closed, perhaps since the caller checked it, or the process ends. A
-                daemon thread of the program gets no error then, as in the standard library.
+                daemon thread of the program gets no error then, as in the standard library, nor does a
+                log handler for a record of distsync.
         """
         with self._changed:
             if not (self.closed or self._has_ended):
@@ -71,6 +73,8 @@ class Feeder:
                 self._unsent += 1
                 self._buffer.put((item, queue))
                 return
+        if not self.closed and _log_thread.is_handling():  # a record of the end, for which it is too late
+            return
         if not self.closed and self._thread is not threading.current_thread():
             lifecycle.end_daemon_thread()
         raise ValueError(f"Queue {queue!r} is closed")

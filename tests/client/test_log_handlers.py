@@ -170,6 +170,29 @@ print("connect" in queue.get().getMessage().lower())
 """
 
 
+CHILDREN_END = """
+import logging, logging.handlers
+from distsync.multiprocessing import get_context
+
+def work(queue):
+    logging.getLogger().setLevel(logging.INFO)
+    logging.getLogger().addHandler(logging.handlers.QueueHandler(queue))
+    logging.info("a child's own")
+
+if __name__ == "__main__":
+    fork = get_context("fork")
+    queue, received = fork.Queue(), []
+    children = [fork.Process(target=work, args=(queue,)) for _ in range(3)]
+    for child in children:
+        child.start()
+    while received.count("a child's own") < len(children):
+        received.append(queue.get().getMessage())
+    for child in children:
+        child.join()
+    print(len(children))
+"""
+
+
 @pytest.fixture
 def shells(server: ServerProcess, namespace: str, tmp_path: Path) -> Iterator[Shells]:
     made = Shells(tmp_path, {"DISTSYNC_HOSTS": server.hosts, "DISTSYNC_NAMESPACE": namespace})
@@ -181,3 +204,9 @@ def test_program_whose_queue_handler_gets_distsyncs_records_ends_in_silence(shel
     """Records of the end reached the handler after its queue and client were closed."""
     program = shells.start("-c", ENDS)
     assert program.communicate(timeout=LIMIT) == ("the program's own\nTrue\n", "")
+
+
+def test_children_whose_queue_handler_gets_distsyncs_records_end_in_silence(shells: Shells) -> None:
+    """A record of the first connection came after the end of the queue's feeder, which connects: ValueError."""
+    program = shells.start("-W", "ignore", "-c", CHILDREN_END)
+    assert program.communicate(timeout=LIMIT) == ("3\n", "")
