@@ -574,6 +574,26 @@ def test_cancellation_at_any_await_of_a_get_has_put_its_item_back_when_the_call_
     run(scenario())
 
 
+def test_cancelled_put_that_waited_for_room_has_removed_its_item_when_the_call_ends(
+    far: Client, proxy: Proxy, other: Client
+) -> None:
+    """It was removed later, so that ``while not queue.empty(): queue.get_nowait()`` could raise QueueEmpty."""
+    ours: tasks.Queue[str] = tasks.Queue(1, name="q", client=far)
+    theirs: queue.Queue[str] = queue.Queue(name="q", client=other)
+
+    async def scenario() -> None:
+        await ours.put("first")
+        putting = asyncio.create_task(ours.put("second"))
+        await until(lambda: theirs.qsize() == 2)
+        proxy.delay(UNIT / 50)
+        putting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await putting
+        assert theirs.qsize() == 1
+
+    run(scenario())
+
+
 def test_cancellation_at_any_await_of_an_acquire_has_put_the_permit_back_when_the_call_ends(
     far: Client, proxy: Proxy, other: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:

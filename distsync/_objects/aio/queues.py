@@ -108,7 +108,8 @@ class Queue(AsyncObject, Generic[Item]):
             to 100 in 1 request.
 
             If the session ends, the call continues in the next one. If cancelled, the item may or
-            may not be in the queue.
+            may not be in the queue. If cancelled while it waits for room, it removes the item before
+            the call ends, unless another client has got it or no server answers for a second.
 
             Source: ZooKeeper recipes, "Queues".
         """

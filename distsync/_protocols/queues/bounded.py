@@ -18,10 +18,29 @@ from distsync._protocols.queues.claim_layout import ClaimQueueLayout, ItemHeader
 from distsync._protocols.queues.segments import Segments
 from distsync._protocols.retries import INTERRUPTED, read_all
 from distsync._protocols.semaphores.admission import QueueSnapshot, wait_for_admission
-from distsync._protocols.steps import Background, Children, Connected, GetData, Listing, Node, SetData, Watch
+from distsync._protocols.steps import (
+    Background,
+    Children,
+    Connected,
+    GetData,
+    Listing,
+    Node,
+    SetData,
+    Signal,
+    Wait,
+    Watch,
+)
 from distsync._protocols.wait_queue import in_order
 from distsync._signal_handlers import is_interrupt
-from distsync.errors import BadVersionError, DeadlineError, Full, NoNodeError, OutcomeUnknownError, ShutDown
+from distsync.errors import (
+    BadVersionError,
+    ClientClosedError,
+    DeadlineError,
+    Full,
+    NoNodeError,
+    OutcomeUnknownError,
+    ShutDown,
+)
 
 
 class BoundedQueue(Protocol):
@@ -84,7 +103,7 @@ class PendingPut:
             return  # a consumer has taken it
         except BaseException as error:
             if not isinstance(error, DeadlineError) or is_interrupt(error):
-                await Background(self._take_out())
+                await self._take_out_after(error)
                 raise
             inside = False
         if inside is False and await self._withdrawn():
@@ -101,17 +120,28 @@ class PendingPut:
                 return await self.withdraw(self.path)
         except BaseException as error:
             if not isinstance(error, DeadlineError) or is_interrupt(error):
-                await Background(self._take_out())
+                await self._take_out_after(error)
                 raise
         await Background(self._take_out())
         raise OutcomeUnknownError("a put", self.segment, "deadline")
 
-    async def _take_out(self) -> None:
+    async def _take_out_after(self, interrupt: BaseException) -> None:
+        """Remove the item in the background, and wait for that as long as the clean-up of a call may last."""
+        finished = Signal()
+        await Background(self._take_out(finished))
+        if not isinstance(interrupt, ClientClosedError):  # then there is no background
+            await Wait(finished)
+
+    async def _take_out(self, finished: Signal | None = None) -> None:
         """Remove the item, if present, as soon as possible."""
-        with suppress(ShutDown):
-            await self.read()
-        if self.path is not None:
-            await self.withdraw(self.path)
+        try:
+            with suppress(ShutDown):
+                await self.read()
+            if self.path is not None:
+                await self.withdraw(self.path)
+        finally:
+            if finished is not None:
+                finished.fire()
 
     def _first_view(self, replies: tuple[Any, ...]) -> QueueSnapshot | None:
         """Return the snapshot from the reads sent with the item, if there is only one segment."""
