@@ -213,6 +213,8 @@ class Worker:
         self._task_seconds = BATCH_WINDOW_S * 2  # approximate duration of a task
         self._tasks_left = spec.maxtasks
         self._draining = self._is_stopping = False
+        #: Whether the parent or a signal asks for the end. Otherwise another worker replaces this one.
+        self._must_end = False
         self._send_signal = Signal()  # wakes the protocol that sends results
         self._claim_signal = Signal()  # wakes the protocol that claims tasks
         self._all_sent = threading.Event()
@@ -226,7 +228,7 @@ class Worker:
 
     def run(self) -> None:
         """Run tasks until the worker must stop, and put the results of all that were started."""
-        signal.signal(signal.SIGTERM, lambda *_: self.drain())
+        signal.signal(signal.SIGTERM, lambda *_: self._end())
         if self._spec.caller is None:  # the command that started this process handles Ctrl-C
             signal.signal(signal.SIGINT, signal.SIG_IGN)
         elif signal.getsignal(signal.SIGINT) is signal.default_int_handler:
@@ -268,6 +270,11 @@ class Worker:
             self._draining = True
             self._changed.notify_all()
         self._wake_protocols()
+
+    def _end(self) -> None:
+        """Stop after the current task, for the end of the program. Safe in a signal handler."""
+        self._must_end = True
+        self.drain()
 
     def _send_message(self, kind: str, more: str | None = None) -> None:
         try:
@@ -401,7 +408,7 @@ class Worker:
         self._wake_protocols()
         limit = OutageLimit(self._client)
         while not self._all_sent.wait(POLL_S):
-            if limit.has_passed():
+            if self._must_end and limit.has_passed():
                 text = "worker %d of the pool %s exits, and its results are lost: %s"
                 logger.warning(text, os.getpid(), self._spec.path, limit.reason)
                 return
@@ -608,7 +615,7 @@ class Worker:
 
     def _on_command(self, message: str) -> None:
         if message == DRAIN:
-            self.drain()
+            self._end()
         else:
             self._is_terminating = True
             lifecycle.close_clients()

@@ -11,6 +11,7 @@ import pickle
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -126,6 +127,29 @@ def test_running_task_is_completed_before_join_returns_although_the_client_is_cl
     may_end.touch()
     joining.join()
     assert ended.exists()
+
+
+@pytest.mark.slow("waits for a session to end")
+def test_worker_with_maxtasksperchild_keeps_its_result_until_a_server_answers(
+    make_far: MakeClient, proxy: Proxy, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """It exited after the session timeout, as at the end of a program, and another worker ran the task again."""
+    monkeypatch.setattr(_pool_worker, "POLL_S", UNIT)
+    begun, may_end, ended = tmp_path / "begun", tmp_path / "may_end", tmp_path / "ended"
+    client = make_far(session_timeout=20 * UNIT)
+    with Pool(1, maxtasksperchild=1, client=client) as pool:
+        result = pool.apply_async(remote_pool.wait_for_file, (begun, may_end, ended))
+        eventually(begun.exists)
+        worker = pool._pool[0].pid
+        begun.unlink()
+        proxy.refuse()
+        may_end.touch()
+        eventually(lambda: client.state == "lost")
+        time.sleep(20 * UNIT)
+        assert [each.pid for each in pool._pool] == [worker]
+        proxy.heal()
+        result.get(LONG)
+        assert not begun.exists()
 
 
 # ---- results
