@@ -180,8 +180,8 @@ class SyncManager(SharedObject):
             Costs at most 1 request more than `destroy`, and none if the manager has a name. Costs
             as many more as the end of its pools.
 
-            If no server answers for the session timeout, the logger ``distsync.multiprocessing`` warns
-            that the objects were not deleted.
+            If no server answers for the session timeout, or for the client's default timeout, the
+            logger ``distsync.multiprocessing`` warns that the objects were not deleted.
         """
         for pool in tuple(self._pools) if self._creator_pid == os.getpid() else ():
             pool.terminate()
@@ -191,16 +191,17 @@ class SyncManager(SharedObject):
         self._state = "shutdown"
 
     def _delete_objects(self) -> None:
-        """Delete all objects, unless no server answers for the session timeout."""
-        if self.client.settings.timeout is not None:
-            self._ask(remove_tree(self.path))
-            return
-        limit = OutageLimit(self.client)
+        """Delete all objects, unless no server answers for the session timeout, or the timeout of calls."""
+        limit, call_timeout = OutageLimit(self.client), self.client.settings.timeout
+        seconds = limit.seconds if call_timeout is None else call_timeout
         while not limit.has_passed():
             with suppress(DeadlineError):
-                self._ask(remove_tree_by_deadline(self.path), limit.seconds)
+                self._ask(remove_tree_by_deadline(self.path), seconds)
                 return
-        logger.warning("the objects of the manager %s were not deleted: %s", self.path, limit.reason)
+            if call_timeout is not None:
+                break
+        text = "the objects of the manager %s were not deleted: no server has answered for %.3g s"
+        logger.warning(text, self.path, seconds)
 
     def clear(self) -> None:
         """Delete all objects of the manager, with and without a name.

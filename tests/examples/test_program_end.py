@@ -356,6 +356,7 @@ ABANDONED = """
 import os, subprocess, sys, time
 from contextlib import suppress
 from pathlib import Path
+import distsync
 from distsync.errors import TaskLostError
 from distsync.futures import Executor
 from distsync.multiprocessing import Manager, Pool, Queue
@@ -417,6 +418,10 @@ def manage():
     assert len(manager.list([1])) == 1
     wait_for_outage()
     manager.shutdown()
+
+def manage_with_timeout():
+    distsync.connect(timeout=1.0)
+    manage()
 
 def manage_pool():
     manager = Manager()
@@ -538,6 +543,7 @@ def test_pools_that_end_or_are_open_at_the_end_are_put_away_in_silence(shells: S
         pytest.param("cancel", "1 jobs of the pool", marks=pytest.mark.slow("waits for timeouts")),
         pytest.param("execute", "1 jobs of the pool", marks=pytest.mark.slow("waits for timeouts")),
         pytest.param("manage", "the objects of the manager", marks=pytest.mark.slow("waits for timeouts")),
+        pytest.param("manage_with_timeout", "the objects of the manager", marks=pytest.mark.slow("waits for timeouts")),
         pytest.param("manage_pool", "1 jobs of the pool", marks=pytest.mark.slow("waits for timeouts")),
         pytest.param("work", "exits, and its results are lost", marks=pytest.mark.slow("waits for timeouts")),
     ],
