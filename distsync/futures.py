@@ -328,10 +328,7 @@ class Executor(_stdlib.Executor):
         with self._lock:
             self._is_shut = True
         if cancel_futures:
-            with importing():
-                from distsync._client.outage_limit import OutageLimit
-
-            limit = OutageLimit(self._pool.client)
+            limit = self._pool._submitting.outage_limit()
             for future in list(self._jobs):
                 future._cancel(limit)
         self._pool.close()

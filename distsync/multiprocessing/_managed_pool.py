@@ -15,7 +15,6 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from distsync._client import default_client
-from distsync._client.outage_limit import OutageLimit
 from distsync._log import OwnLogger
 from distsync._pickle import stable_pickle_name
 from distsync._protocols.pool.owner import CLOSE, ENDED, RUN, TERMINATE, PoolOwner
@@ -62,7 +61,7 @@ class ManagedPool(Pool):
 
     def _join_threads(self, *threads: threading.Thread | None) -> None:
         """Wait until these threads have ended, or no server has answered for the session timeout."""
-        limit = OutageLimit(self.client)
+        limit = self._submitting.outage_limit()
         for thread in threads:
             if thread is not None:
                 limit.join(thread)

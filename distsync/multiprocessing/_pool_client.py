@@ -587,12 +587,16 @@ class PoolClient:
                 result._success, result._value = success, error
                 result._event.set()
 
+    def outage_limit(self) -> OutageLimit:
+        """Return the limit of the waits at the end of the pool."""
+        return OutageLimit(self._client)
+
     def join(self) -> None:
         """Wait until all threads have ended, after `close` or `terminate`.
 
         If no server has answered for the session timeout, give up the tasks that are not done.
         """
-        limit = OutageLimit(self._client)
+        limit = self.outage_limit()
         for thread in self.threads:
             if not limit.join(thread):
                 self._give_up(limit.reason)
