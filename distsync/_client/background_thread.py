@@ -112,15 +112,17 @@ class BackgroundThread:
             self._wakes_at = 0.0
             self.wake()
 
-    def stop(self, seconds: float, close_hooks: Iterable[Callable[[], ProtocolCoroutine]] = ()) -> None:
+    def stop(
+        self, seconds: float, close_hooks: Iterable[Callable[[], ProtocolCoroutine]] = (), busy_seconds: float = 0.0
+    ) -> None:
         """Finish the work, run the ``close_hooks``, and end the thread, within ``seconds``.
 
-        Busy protocols may end during the first half of the time. Then those that still wait for a
+        Busy protocols may end during the first ``busy_seconds``. Then those that still wait for a
         signal or a connection are interrupted, and the hooks run.
         """
         if self._drain_until is None:
             self._close_hooks = [*close_hooks]
-            self._interrupt_idle_at = wait_clock() + seconds / 2
+            self._interrupt_idle_at = wait_clock() + busy_seconds
             self._drain_until = wait_clock() + seconds
         self.wake()
         if threading.get_ident() != self.thread.ident:

@@ -52,7 +52,7 @@ from distsync.errors import (
 FIRST_CONNECTION_S, FIRST_START_S = 1.0, 5.0
 
 #: Limits in seconds for the phases of a close: clean-up of calls, background work, the session, and
-#: callbacks. Less than 2 s in total.
+#: callbacks. Less than 2 s in total. Background work may use what the first phase leaves.
 CLOSE_CALLS_S, CLOSE_BACKGROUND_S, CLOSE_SESSION_S, CLOSE_CALLBACKS_S = 0.5, 0.4, 0.6, 0.2
 
 BLOCKING_CALL_REFUSED = (
@@ -183,10 +183,11 @@ class ClientRuntime:
         """End all calls, threads and the session. Can be repeated if interrupted."""
         self.closing = True
         self.zk_session.begin_close()
-        self._end_calls(wait_clock() + CLOSE_CALLS_S)
-        self.background_thread.stop(
-            CLOSE_BACKGROUND_S, self._close_hooks.values() if self.zk_session.info is not None else ()
-        )
+        until = wait_clock() + CLOSE_CALLS_S
+        self._end_calls(until)
+        hooks = self._close_hooks.values() if self.zk_session.info is not None else ()
+        unused = max(0.0, until - wait_clock())  # a slow server may need it to delete the znodes of this process
+        self.background_thread.stop(CLOSE_BACKGROUND_S + unused, hooks, CLOSE_BACKGROUND_S / 2)
         self._close_hooks = {}
         self.zk_session.close(CLOSE_SESSION_S)
         self.holds.lose_all(CLIENT_CLOSED)

@@ -27,6 +27,7 @@ from distsync._client.client import Client
 from distsync._client.own_threads import OwnThread
 from distsync._protocols.steps import Background, Connected, Create, Exists, Loss, Signal, Wait
 from distsync.errors import ClientClosedError, UnreachableError
+from distsync.multiprocessing import Barrier
 from distsync.testing.faulty_proxy import Proxy
 
 LIMIT = 2.0
@@ -106,8 +107,9 @@ def test_close_ends_background_work_that_only_waits(near: Client) -> None:
     assert isinstance(ended[0], ClientClosedError)
 
 
-def test_close_ends_background_work_that_gets_no_reply(proxied: Client, proxy: Proxy) -> None:
+def test_close_ends_background_work_that_gets_no_reply(make_client: Callable[..., Client], proxy: Proxy) -> None:
     """Its clean-up is an await, which is possible after an error, but not while a freed coroutine is closed."""
+    client = make_client(hosts=proxy.hosts, session_timeout=4.0)  # so that the connection is not given up
     ended: list[BaseException] = []
 
     async def work() -> None:
@@ -119,10 +121,29 @@ def test_close_ends_background_work_that_gets_no_reply(proxied: Client, proxy: P
             await Background(work())
             raise
 
-    proxied.run(ask(Background(work())))
+    client.run(ask(Background(work())))
     proxy.blackhole()
-    assert closed_in_time(proxied)
+    assert closed_in_time(client)
     assert [type(error) for error in ended] == [ClientClosedError]
+
+
+@pytest.mark.slow("the connection is slow")
+def test_close_beside_no_call_gives_a_slow_server_the_time_to_delete_the_objects_of_this_process(
+    make_client: Callable[..., Client],
+    proxy: Proxy,
+    namespace: str,
+    observer: Observer,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It ended the deletion after 0.4 s, although no call had needed the time for calls."""
+    monkeypatch.setattr(runtime, "CLOSE_CALLS_S", PATIENCE)
+    client = make_client(hosts=proxy.hosts, session_timeout=PATIENCE)  # so that the connection is not given up
+    barrier = Barrier(2, client=client)
+    barrier.abort()
+    assert any("/barrier/" in path for path in observer.tree(f"{namespace}/process"))
+    proxy.delay(UNIT)
+    client.close()
+    assert not observer.tree(f"{namespace}/process")
 
 
 def test_closed_client_refuses_and_closes_again(near: Client) -> None:
