@@ -282,7 +282,7 @@ class UnreachableError(UnavailableError, ConnectionError):
 
 
 class ServerStartError(UnreachableError):
-    """The embedded server could not be started.
+    """The embedded server could not be started, or not again after it had ended.
 
     Read its log file, or set DISTSYNC_HOSTS to use another server.
 
@@ -309,13 +309,16 @@ class OutcomeUnknownError(UnavailableError, ConnectionError):
     Read the state before you repeat the call.
 
     Its ``args`` are the operation, the path, and what ended before the reply: the session, for
-    example.
+    example. If it is known why there is no server, the reason follows.
     """
 
     template = (
         "{0} on {1} may or may not have taken effect, the {2} ended before the reply arrived: read the state "
         "before you repeat it"
     )
+
+    def __str__(self) -> str:
+        return "; ".join((super().__str__(), *map(str, self.args[3:])))
 
 
 class ClientClosedError(UnavailableError, RuntimeError):
@@ -348,13 +351,16 @@ class DeadlineError(UnavailableError, TimeoutError):
 
     Try again, or give the call more time.
 
-    Its ``args`` are a description of the awaited event. ``sent`` is False if the awaited requests
-    certainly never left this process.
+    Its ``args`` are a description of the awaited event. If it is known why there is no server, the
+    reason follows. ``sent`` is False if the awaited requests certainly never left this process.
     """
 
     sent = True
 
     template = "timed out: {0}"
+
+    def __str__(self) -> str:
+        return "; ".join((super().__str__(), *map(str, self.args[1:])))
 
 
 class SequenceExhaustedError(UnavailableError, RuntimeError):

@@ -446,6 +446,11 @@ class Client:
         runtime = self._require_runtime("a call")
         return runtime.mutex, runtime.lease
 
+    def _outage(self) -> DistsyncError | None:
+        """Return why the embedded server, which does not run, could not be started again; None if that is unknown."""
+        runtime = self._runtime
+        return None if runtime is None else runtime.outage()
+
     def statistics(self) -> ClientStatistics:
         """Return the numbers of requests and events in this process.
 

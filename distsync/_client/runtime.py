@@ -338,6 +338,11 @@ class ClientRuntime:
         where = self.hosts or "the embedded server's address"
         return UnreachableError(where, seconds, "DISTSYNC_HOSTS, or connect(hosts=...)", self.zk_session.problem)
 
+    def outage(self) -> DistsyncError | None:
+        """Return why the embedded server could not be started again, if it does not run."""
+        failure = self._restart_failure
+        return None if failure is None or self.zk_session.info is not None else _copy(failure)
+
     def first_connection_limit(self, deadline: float | None) -> float:
         """Return until when a call waits for the first connection. Retry a start that failed."""
         if self._embedded and self.zk_session.failure is not None:
@@ -437,7 +442,8 @@ class ClientRuntime:
         if owner is not None and self.zk_session.info is not None:
             self.background(log_owner(progress.text(now), owner))
         else:
-            log_wait(progress.text(now), self.zk_session.info is not None, self.zk_session.problem)
+            problem = str(self.outage() or self.zk_session.problem)
+            log_wait(progress.text(now), self.zk_session.info is not None, problem)
 
     def guid(self) -> str:
         return self._guids.take()

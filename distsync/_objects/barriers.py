@@ -348,7 +348,7 @@ class DoubleBarrier(ParametrizedObject):
         core.check_outside(owner)
         try:
             data = describe()
-            return bool(self._run(self._using(core, lambda: core.enter(data, owner)), seconds))
+            return bool(self._run(self._using(core, lambda: core.enter(data, owner)), seconds)) or self._late()
         except BaseException:
             self._give_up()  # it had entered, and was interrupted before this call returned
             raise

@@ -15,7 +15,7 @@ import weakref
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AbstractContextManager, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
 from distsync._client import contender_info, lifecycle
 from distsync._client import default_client as default
@@ -144,9 +144,22 @@ def ask_timeout_of(client: Client, timeout: float | None) -> float | None:
 
 def raise_if_late(unknown: OutcomeUnknownError) -> None:
     """Raise DeadlineError if the deadline of the call is why its outcome is unknown."""
-    operation, path, ended = unknown.args
+    operation, path, ended, *reason = unknown.args
     if ended == "deadline":
-        raise DeadlineError(f"{operation} on {path}, which may or may not be executed") from unknown
+        raise DeadlineError(f"{operation} on {path}, which may or may not be executed", *reason) from unknown
+
+
+class _HasClient(Protocol):
+    @property
+    def client(self) -> Client: ...
+
+
+def explain_outage(subject: _HasClient, error: BaseException) -> None:
+    """Add to the error of a call that ended by its deadline why there is no server, if that is known."""
+    if isinstance(error, (DeadlineError, OutcomeUnknownError)):
+        failure = subject.client._outage()
+        if failure is not None and str(failure) not in error.args:
+            error.args = (*error.args, str(failure))
 
 
 #: Called with each object, at its creation.
@@ -328,8 +341,16 @@ class SharedObject:
             return self.client.run(self._as_member(protocol, True), timeout, self)
         except BaseException as error:
             close_unstarted(protocol)
+            explain_outage(self, error)
             shorten_interrupt(error)
             raise
+
+    def _late(self) -> bool:
+        """Return False, for a call that was late. Raise if that is because the embedded server cannot be restarted."""
+        failure = self.client._outage()
+        if failure is not None:
+            raise failure
+        return False
 
     def _was_released_at_end(self, error: BaseException) -> bool:
         """Return whether a release failed with ``error`` only because the end of the process had released this."""

@@ -172,7 +172,7 @@ class Condition(LockDelegate, SharedObject):
                 self._run(core.enlist(describe(), entries), seconds)
             except DeadlineError as error:  # no server answers
                 raise_if_from_handler(error)
-                return False
+                return self._late()
             saved = self._release_save()
             notified = False
             try:
@@ -180,9 +180,10 @@ class Condition(LockDelegate, SharedObject):
                 notified = bool(self._run(core.wait(entries[0]), seconds))
             finally:
                 self._acquire_restore(saved)
-            if notified:
-                self._run(core.confirm(entries[0]))
-            return notified
+            if not notified:
+                return self._late()
+            self._run(core.confirm(entries[0]))
+            return True
         except BaseException:
             for entry in entries:
                 self.client.background(core.abandon_wait(entry))

@@ -185,7 +185,7 @@ class CountDownLatch(ParametrizedObject):
         """
         seconds = validate_timeout(timeout)
         core = self._core
-        return bool(self._run(self._using(core, core.wait), seconds))
+        return bool(self._run(self._using(core, core.wait), seconds)) or self._late()
 
     def __repr__(self) -> str:
         tally = repr_state(self, lambda: self._core.tally())

@@ -459,7 +459,10 @@ class Value(SharedObject, Generic[Item]):
         since = None if version is None else validate_int("version", version)
         seconds = validate_timeout(timeout)
         node = self._run(self._core.changed(since), seconds)
-        return None if node is None else self._decoded(node)
+        if node is None:
+            self._late()
+            return None
+        return self._decoded(node)
 
     def __repr__(self) -> str:
         return f"<{type_name(self)} at {id(self):#x}: {self._name!r}>"

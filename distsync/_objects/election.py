@@ -175,7 +175,7 @@ class Election(Condition, ReportsChanges, RLock):
     def _acquire(self, timeout: float | None, blocking: bool) -> bool:
         contender_data = with_data(describe(), self._data, "the data of a candidate")
         core = self._core
-        elected: bool = self._run(core.acquire(current_owner(), contender_data, blocking), timeout)
+        elected: bool = self._run(core.acquire(current_owner(), contender_data, blocking), timeout) or self._late()
         grant = core.grant if elected else None
         if grant is not None:
             self._tell_elected(grant)  # first: a loss may be reported at once
@@ -313,7 +313,10 @@ class Election(Condition, ReportsChanges, RLock):
         """
         seconds = validate_timeout(timeout)
         alone = self.client.is_in_call()
-        return self._shown_leader(self._run(self._watched.until(has_leader, alone), seconds))
+        leading = self._run(self._watched.until(has_leader, alone), seconds)
+        if leading is None:
+            self._late()
+        return self._shown_leader(leading)
 
     def _report_change(self, before: Leading | None, now: Leading | None) -> None:
         callback = self._on_change

@@ -152,7 +152,7 @@ class Event(Observable, SharedObject):
             Source: ZooKeeper recipes, "Barriers".
         """
         seconds = validate_timeout(timeout, "event")
-        return bool(self._run(self._core.wait(), seconds))
+        return bool(self._run(self._core.wait(), seconds)) or self._late()
 
     def __repr__(self) -> str:
         state = {True: "set", False: "unset"}.get(repr_state(self, lambda: self._core.is_set(), False), "unknown")

@@ -148,7 +148,7 @@ class Gate(SharedObject):
             Source: ZooKeeper recipes, "Barriers", steps 1 to 4.
         """
         seconds = validate_timeout(timeout)
-        return bool(self._run(self._core.wait(), seconds))
+        return bool(self._run(self._core.wait(), seconds)) or self._late()
 
     def __repr__(self) -> str:
         state = {True: "open", False: "closed"}.get(repr_state(self, lambda: self._core.is_open()), "unknown")

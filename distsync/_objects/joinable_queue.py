@@ -493,6 +493,7 @@ class JoinableQueue(Queue[Item]):
         try:  # the claimed items are known here before the call ends: an interrupt may hit its last line
             self._run(core.claim_into(claimed, contender_data, block, max_items, max_deliveries, prefetch), seconds)
             if not claimed:
+                self._late()
                 raise Empty
             found = self._decoded(core, claimed)
             core.open += found

@@ -103,7 +103,7 @@ class LockBase(Revocable):
         core, linger = self._core, self.linger
         is_short_wait = timeout is not None and timeout < QUERY_TIMEOUT_S
         work = core.acquire(current_owner(), describe(linger), blocking, linger=linger, is_short_wait=is_short_wait)
-        acquired: bool = self._run(work, timeout)
+        acquired: bool = self._run(work, timeout) or self._late()
         if acquired:
             self._fast_path = None
             self._subscribe()

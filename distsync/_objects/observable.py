@@ -70,6 +70,7 @@ class Observable:
     if TYPE_CHECKING:
         _run: Callable[..., Any]
         _ask: Callable[..., Any]
+        _late: Callable[[], bool]
         _explicit_client: Client | None
 
         @property
@@ -119,7 +120,7 @@ class Observable:
             Source: ``threading.Condition``.
         """
         seconds = validate_timeout(timeout)
-        return bool(self._run(self._watched.wait_for_change(self.client.is_in_call()), seconds))
+        return bool(self._run(self._watched.wait_for_change(self.client.is_in_call()), seconds)) or self._late()
 
     def _add_listener(self, listener: Listener, before: Any = UNKNOWN) -> Listener:
         """Call ``listener(before, now)`` at each change, in a thread of distsync's own.
@@ -184,9 +185,10 @@ class PredicateWaitable(Observable):
                 raise_if_from_handler(error)
                 if remaining(deadline) != 0:  # the predicate's own deadline has passed, not that of this call
                     raise
+                self._late()
                 return result  # type: ignore[no-any-return]
             seconds = remaining(deadline)
-            if result or not self._run(watched.changed(state, alone), seconds):
+            if result or not (self._run(watched.changed(state, alone), seconds) or self._late()):
                 return result  # type: ignore[no-any-return]
 
 

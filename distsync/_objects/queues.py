@@ -8,7 +8,7 @@ from queue import Empty, Full
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 from distsync._client.contender_info import describe
-from distsync._objects.base import SharedObject, pickle_use
+from distsync._objects.base import SharedObject, explain_outage, pickle_use
 from distsync._objects.validation import refuse_positional, validate_maxsize, validate_timeout
 from distsync._protocols.queues.bulk import Progress, get_many, put_many
 from distsync._protocols.queues.fifo import QueueCore
@@ -71,17 +71,22 @@ class _QueueBase(SharedObject, Generic[Item]):
 
     def _run_put(self, protocol: Coroutine[Any, Any, Any], seconds: float | None, maxsize: int) -> Any:
         """Run the protocol of a put, which only asks the server if it has neither a bound nor a timeout."""
-        if seconds is not None or maxsize > 0:
-            return self._run(protocol, seconds)
+        asks = seconds is None and maxsize <= 0
         try:
-            return self._ask(protocol)
+            return self._ask(protocol) if asks else self._run(protocol, seconds)
         except Full as error:
             raise_if_from_handler(error)
-            raise DeadlineError(f"a put into {self.path}") from None
+            if asks:
+                late = DeadlineError(f"a put into {self.path}")
+                explain_outage(self, late)
+                raise late from None
+            self._late()
+            raise
 
     def _get_now(self, block: bool, timeout: float | None, maxsize: int) -> Item:
         data = self._run(self._core.get(describe(), block, maxsize), timeout)
         if data is None:
+            self._late()
             raise Empty
         return self._decoded_from_move(data)
 
@@ -341,6 +346,7 @@ class Queue(_QueueBase[Item]):
         seconds, core = validate_timeout(timeout, "queue", block), self._core
         found = self._run(get_many(core, n, describe(), bool(block), self.maxsize), seconds)
         if found is None:
+            self._late()
             raise Empty
         return self._all_decoded(found)
 

@@ -137,7 +137,9 @@ class RateLimiter(ParametrizedObject):
         seconds = validate_timeout(timeout)
         core = self._core
         self._check_burst(tokens)
-        return bool(self._run(self._using(core, lambda: self._acquiring(core, tokens, seconds)), seconds))
+        return (
+            bool(self._run(self._using(core, lambda: self._acquiring(core, tokens, seconds)), seconds)) or self._late()
+        )
 
     def _acquiring(self, core: RateCore, tokens: float, seconds: float | None) -> Coroutine[Any, Any, bool]:
         """Return the protocol of an acquire, unless the burst that is in force does not allow it."""

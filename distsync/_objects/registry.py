@@ -262,7 +262,10 @@ class Registry(Observable, SharedObject, MutableMapping[str, Entry]):
         """
         part, seconds = _part(name), validate_timeout(timeout)
         node = self._run(self._core.find(part), seconds)
-        return None if node is None else _entry(f"{self.path}/{part}", node)
+        if node is None:
+            self._late()
+            return None
+        return _entry(f"{self.path}/{part}", node)
 
     def __repr__(self) -> str:
         return f"<distsync.recipes.Registry object name={self.name!r} at {id(self):#x}>"

@@ -306,7 +306,7 @@ class Semaphore(ParametrizedObject, Ownable):
         """Acquire a permit. If interrupted, the caller must undo the attempt."""
         core = self._core
         attempt.before = tuple(core.grants) if isinstance(core, LEASES) else ()
-        attempt.acquired = bool(self._run(self._acquiring(core, blocking), timeout))
+        attempt.acquired = bool(self._run(self._acquiring(core, blocking), timeout)) or self._late()
         if attempt.acquired:
             self._subscribe()
         return attempt.acquired

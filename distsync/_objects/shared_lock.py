@@ -437,8 +437,9 @@ class SharedReader(_WriterView):
                 return True
             is_short_wait = seconds is not None and seconds < QUERY_TIMEOUT_S
             linger = self.linger
-            acquired: bool = self._run(
-                core.acquire(owner, describe(linger), blocking, is_short_wait, linger=linger), seconds
+            acquired: bool = (
+                self._run(core.acquire(owner, describe(linger), blocking, is_short_wait, linger=linger), seconds)
+                or self._late()
             )
             if acquired:
                 self._subscribe()

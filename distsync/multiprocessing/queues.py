@@ -212,7 +212,7 @@ class Queue(_Base[Item]):
         core = self._core
         seconds = _seconds(block, timeout)
         for data in _encoded([obj], partial(client.codec.encode, context=path), self._on_queue_feeder_error):
-            self._run(core.put(data, bool(block), maxsize=self._maxsize), seconds)
+            self._run_put(core.put(data, bool(block), maxsize=self._maxsize), seconds, self._maxsize)
 
     def _sender(self) -> Callable[[Sequence[Any]], object]:
         """Return the function that sends items in the feeder. It does not reference this object."""

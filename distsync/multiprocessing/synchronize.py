@@ -179,8 +179,9 @@ class Lock(_locks.Lock):
         return super().acquire(bool(block), seconds_of(block, timeout))
 
     def _acquire(self, timeout: float | None, blocking: bool) -> bool:
-        acquired: bool = self._run(
-            multiprocessing_lock.acquire(self._core, current_owner(), describe(), blocking), timeout
+        acquired: bool = (
+            self._run(multiprocessing_lock.acquire(self._core, current_owner(), describe(), blocking), timeout)
+            or self._late()
         )
         if acquired:
             self._subscribe()

@@ -9,7 +9,7 @@ import re
 import pytest
 
 import distsync.errors
-from distsync.errors import DistsyncError
+from distsync.errors import DeadlineError, DistsyncError, OutcomeUnknownError
 
 ERRORS = [
     each
@@ -51,3 +51,9 @@ def test_error_with_missing_fields_still_has_a_text(error: type[DistsyncError], 
 def test_error_is_in_the_diagram_and_has_a_docstring(error: type[DistsyncError]) -> None:
     assert re.search(rf"\b{error.__name__}\b", distsync.errors.__doc__ or "")
     assert inspect.getdoc(error)
+
+
+@pytest.mark.parametrize("error", [DeadlineError, OutcomeUnknownError])
+def test_error_of_a_late_call_contains_why_there_is_no_server(error: type[DistsyncError]) -> None:
+    made = error(*fields(error), "the disk is full")
+    assert str(made) == f"{error(*fields(error))}; the disk is full"

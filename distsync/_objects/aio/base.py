@@ -22,6 +22,7 @@ from distsync._objects.base import (
     ask_timeout_of,
     close_unstarted,
     create_wrapped,
+    explain_outage,
     raise_if_late,
     shorten_interrupt,
 )
@@ -146,6 +147,7 @@ class AsyncObject:
             return await self.client.run_async(self._sync._as_member(protocol), timeout, self._sync, in_order=in_order)
         except BaseException as error:
             close_unstarted(protocol)
+            explain_outage(self, error)
             shorten_interrupt(error, asyncio.CancelledError)
             raise
 
@@ -173,8 +175,9 @@ class AsyncObject:
             if timeout is None:
                 timeout = earliest(ask_timeout_of(client, None), client.settings.session_timeout)
             return client.run(self._sync._as_member(protocol, True), timeout, self._sync)
-        except BaseException:
+        except BaseException as error:
             close_unstarted(protocol)
+            explain_outage(self, error)
             raise
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 from distsync._client.contender_info import describe
 from distsync._objects import queues
 from distsync._objects.aio.base import AsyncObject
+from distsync._signal_handlers import raise_if_from_handler
 from distsync.errors import ShutDown
 
 if TYPE_CHECKING:
@@ -165,7 +166,9 @@ class Queue(AsyncObject, Generic[Item]):
         """
         try:
             self._run_blocking(self._putting(item, False), 0.0)
-        except Full:
+        except Full as error:
+            raise_if_from_handler(error)
+            self._sync._late()
             raise asyncio.QueueFull from None
         except ShutDown:
             raise QueueShutDown from None
@@ -190,6 +193,7 @@ class Queue(AsyncObject, Generic[Item]):
         except ShutDown:
             raise QueueShutDown from None
         if data is None:
+            self._sync._late()
             raise asyncio.QueueEmpty
         return self._decoded(data)
 
