@@ -79,7 +79,8 @@ class PoolFuture(_stdlib.Future[Result]):
             server replies within 5 seconds.
 
         Note:
-            Costs 1 request, and none if the call was not sent yet or is done.
+            Costs no request if the executor has no name, or if the call was not sent yet or is done,
+            and otherwise 1.
 
             Source: ``concurrent.futures.Future.running``.
         """
@@ -93,8 +94,8 @@ class PoolFuture(_stdlib.Future[Result]):
             it is done.
 
         Note:
-            Costs no request if the call was not sent yet. Otherwise it costs 1 request for each
-            segment of waiting tasks, and 1 more to remove the call.
+            Costs no request if the executor has no name, or if the call was not sent yet. Otherwise
+            it costs 1 request for each segment of waiting tasks, and 1 more to remove the call.
 
             Source: ``concurrent.futures.Future.cancel``.
         """
@@ -115,13 +116,13 @@ class PoolFuture(_stdlib.Future[Result]):
 class Executor(_stdlib.Executor):
     """A ``concurrent.futures.Executor`` on the workers of a distributed pool.
 
-    Without a name, an executor has a pool of its own, wherever it is assigned. An executor with a
-    name also uses the workers of this name on other machines. If a worker exits
+    Without a name, an executor has a pool of its own, wherever it is assigned, and needs no server. An
+    executor with a name also uses the workers of this name on other machines. If a worker exits
     before it has finished a call, another worker runs the call again.
 
-    Only the ensemble knows which calls were started, so `PoolFuture.running` and `PoolFuture.cancel`
-    ask it. At its end, a program waits until all calls are done, as with the executors of the
-    standard library.
+    Only the ensemble knows which calls of an executor with a name were started, so
+    `PoolFuture.running` and `PoolFuture.cancel` ask it. At its end, a program waits until all calls
+    are done, as with the executors of the standard library.
 
     Args:
         max_workers: Number of local workers. None starts one for each CPU. 0 starts none, so that
@@ -146,7 +147,8 @@ class Executor(_stdlib.Executor):
         ValueError: A number is out of range, or ``max_workers`` is 0 without a name.
         TypeError: ``initializer`` is not callable.
         MismatchError: A pool of this name is in use with another initializer.
-        UnreachableError: No server could be reached for the client's first connection.
+        UnreachableError: The executor has a name, and no server could be reached for the client's
+            first connection.
         ConfigurationError: The codec of the client is JSON.
         ModuleNotFoundError: ``progress`` is set, and rich is not installed.
 
@@ -228,7 +230,8 @@ class Executor(_stdlib.Executor):
             RuntimeError: The executor was shut down, or the program ends.
 
         Note:
-            Costs 1 request, sent in the background, together with those of other calls.
+            Costs no request if the executor has no name, and otherwise 1, sent in the background,
+            together with those of other calls.
 
             Source: ``concurrent.futures.Executor.submit``.
         """

@@ -12,6 +12,7 @@ from bench.measures import (
     held_locks,
     locks,
     loops,
+    pools,
     queues,
     throughput,
     waiters,
@@ -32,6 +33,7 @@ MEASURES: dict[str, Measure] = {
         cached_reads,
         elections,
         loops,
+        pools,
         wire,
     )
     for measure in module.MEASURES

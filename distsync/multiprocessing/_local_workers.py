@@ -9,7 +9,8 @@ from multiprocessing.connection import Pipe
 from typing import Any
 
 from distsync._client.clocks import wait_clock
-from distsync.multiprocessing._pool_worker import DRAIN, FAILED, READY, TERMINATE, WorkerSpec, run_worker
+from distsync.multiprocessing._pool_worker import run_worker
+from distsync.multiprocessing._worker_base import DRAIN, FAILED, READY, TERMINATE, WorkerSpec
 
 #: Number of processes that may exit in a row before they are ready, or the number of workers if it is
 #: greater.
@@ -65,18 +66,26 @@ class LocalWorkers:
 
     def _start(self) -> None:
         ours, theirs = Pipe()
-        process = self._context.Process(target=run_worker, args=(self._spec, theirs))
+        process = self._new_process(theirs)
         process.name = process.name.replace("Process", "PoolWorker")
         process.daemon = True
         try:
             process.start()
         except BaseException:
             ours.close()
+            self._on_failed_start(process)
             raise
         finally:
             theirs.close()
         self._members.append(WorkerProcess(process, ours))
         self.processes.append(process)
+
+    def _new_process(self, theirs: Any) -> Any:
+        """Return a process object for a worker with this end of the pipe."""
+        return self._context.Process(target=run_worker, args=(self._spec, theirs))
+
+    def _on_failed_start(self, process: Any) -> None:
+        """Free what belongs to a process that could not be started."""
 
     @property
     def is_hopeless(self) -> bool:
@@ -107,10 +116,14 @@ class LocalWorkers:
                 kind, said = member.control.recv()
                 if kind == READY:
                     member.is_ready, self.failures = True, 0
+                    self._on_ready(member)
                 elif kind == FAILED:
                     member.said = said
         except (EOFError, OSError):
             member.is_silent = True
+
+    def _on_ready(self, member: WorkerProcess) -> None:
+        """Do what has to be done when a worker accepts tasks."""
 
     def _remove(self, member: WorkerProcess) -> None:
         self._members.remove(member)

@@ -19,7 +19,7 @@ from distsync._log import OwnLogger
 from distsync._pickle import stable_pickle_name
 from distsync._protocols.pool.owner import CLOSE, ENDED, RUN, TERMINATE, PoolOwner
 from distsync.errors import ClientClosedError, DistsyncError
-from distsync.multiprocessing._pool_client import LAST_S
+from distsync.multiprocessing._pool_client import LAST_S, PoolClient
 from distsync.multiprocessing._pool_worker import new_core
 from distsync.multiprocessing.pool import Pool
 
@@ -42,6 +42,8 @@ class ManagedPool(Pool):
         *args: Positional arguments of Pool.
         **keywords: Keyword arguments of Pool.
     """
+
+    _submitting: PoolClient
 
     def __init__(self, path: str, *args: Any, **keywords: Any) -> None:
         self._place = path

@@ -1,22 +1,15 @@
-"""The caller's side of a pool: it sends tasks, receives results, and replaces worker processes.
-
-Four threads run one loop each. None of them references the pool object, so that a pool can be
-deleted.
-"""
+"""A caller of a pool whose tasks are in a queue of the server. Four threads run one loop each."""
 
 from __future__ import annotations
 
 import math
-import queue
 import threading
 import uuid
 from collections import deque
 from collections.abc import Callable, Coroutine
-from multiprocessing import connection, util
 from multiprocessing.pool import ApplyResult
-from typing import Any, Protocol
+from typing import Any
 
-from distsync._client import lifecycle
 from distsync._client.client import Client
 from distsync._client.clocks import wait_clock
 from distsync._client.deadlines import CLEAN_UP_S
@@ -40,10 +33,9 @@ from distsync.errors import (
     WorkerStartError,
 )
 from distsync.multiprocessing._local_workers import LocalWorkers
+from distsync.multiprocessing._pool_caller import TERMINATE, UNDER_WAY, PoolCaller, ProgressListener
 from distsync.multiprocessing._pool_codec import Call, Label, PoolCodec
 
-#: Maximum number of unfinished tasks. At this number, iterables are not read further.
-UNDER_WAY = 4000
 #: Maximum bytes of the tasks that are put with one call, and of the tasks that wait for it.
 AT_ONCE_BYTES, OUTGOING_BYTES = 4_000_000, 64_000_000
 #: Maximum wait in seconds for threads and servers when the pool ends.
@@ -51,86 +43,15 @@ LAST_S = 5.0
 
 ASSUMED_DEAD = "this process was disconnected, and other processes assumed that it had exited"
 
-RUN, CLOSE, TERMINATE = "RUN", "CLOSE", "TERMINATE"
-
 logger = OwnLogger("distsync.multiprocessing")
 
 
-class ProgressListener(Protocol):
-    """An object that is notified of the progress of a pool."""
-
-    def begun(self, items: int) -> None: ...
-
-    def done(self, items: int) -> None: ...
-
-    def close(self) -> None: ...
-
-
-class Notifier:
-    """A pipe that wakes the thread that waits for processes."""
-
-    def __init__(self) -> None:
-        self.reader, self._writer = connection.Pipe(duplex=False)
-        self._lock = threading.Lock()
-        self._is_set = self._closed = False
-
-    def put(self, _: object = None) -> None:
-        """Wake the thread. The name is the one that ``multiprocessing.pool`` calls."""
-        with self._lock:
-            if not (self._is_set or self._closed):
-                self._is_set = True
-                self._writer.send_bytes(b".")
-
-    def heard(self) -> None:
-        """Clear a wakeup."""
-        with self._lock:
-            if self._is_set:
-                self._is_set = False
-                self.reader.recv_bytes()
-
-    def close(self) -> None:
-        with self._lock:
-            self._closed = True
-            self.reader.close()
-            self._writer.close()
-
-
-class _FailedAtEnd:
-    """The success of a result that the end of the process has failed: False.
-
-    A daemon thread that was waiting for the result ends in silence. In the standard library, it
-    would wait until the process is gone.
-    """
-
-    def __bool__(self) -> bool:
-        lifecycle.end_daemon_thread()
-        return False
-
-
-class Cache(dict[int, Any]):
-    """The pending results, by job.
-
-    Args:
-        notifier: Woken when the last result is removed.
-    """
-
-    def __init__(self, notifier: Notifier) -> None:
-        super().__init__()
-        self._notifier = notifier
-
-    def __delitem__(self, job: int) -> None:
-        super().__delitem__(job)
-        if not self:
-            self._notifier.put()
-
-
-class PoolClient:
-    """One caller of a pool.
+class PoolClient(PoolCaller):
+    """One caller of a pool whose tasks are in a queue of the server.
 
     Args:
         client: The client to use.
         core: State of the pool.
-        is_private: Whether the pool has no other caller.
         codec: Codec of calls and results.
         watcher: Notified of the progress; None notifies nothing.
         initializer: Description of the initializer that workers must use; None accepts any.
@@ -143,32 +64,23 @@ class PoolClient:
         self,
         client: Client,
         core: PoolCore,
-        is_private: bool,
         codec: PoolCodec,
         watcher: ProgressListener | None,
         initializer: str | None,
         initializer_call: Call | None,
         joining: Callable[[Coroutine[Any, Any, Any]], Coroutine[Any, Any, Any]],
     ) -> None:
-        self._client, self._core, self._alone, self._codec = client, core, is_private, codec
-        self._watcher, self._joining = watcher, joining
+        super().__init__(core.znodes.path, watcher)
+        self._client, self._core, self._codec = client, core, codec
+        self._joining = joining
         self._initializer, self._initializer_call = initializer, initializer_call
-        self.state = RUN
-        self.notifier = Notifier()
-        self.cache = Cache(self.notifier)
-        self.tasks: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self._changed = threading.Condition()
         self._under_way: dict[tuple[int, int], Label] = {}
         self._outgoing: deque[tuple[Task, bytes]] = deque()
         self._outgoing_bytes = 0
         #: Jobs with tasks that have left `_outgoing` but may not be in the queue yet.
         self._being_put: set[int] = set()
         self._dropped: set[int] = set()
-        self._no_more = self._is_away = False
-        #: Held by the thread that terminates, of several.
-        self._terminating = threading.RLock()
-        self._crew: LocalWorkers
-        self.threads: list[threading.Thread] = []
+        self._no_more = False
         try:
             self._begin()
         except BaseException:
@@ -178,14 +90,14 @@ class PoolClient:
     def _begin(self) -> None:
         """Register this caller under a new GUID, so that it can put tasks."""
         self.caller = str(uuid.uuid4())
-        self._inbox = Caller(self._core, self.caller, self._alone, self._encoded_initializer())
+        self._inbox = Caller(self._core, self.caller, self._encoded_initializer())
         self._client.run(self._joining(self._inbox.begin()))  # otherwise, joining later could delete it
         self._client.local(self._inbox.path, lambda: self._inbox)
         self._client.at_close(self._inbox.path, self._inbox.end)
 
     def _encoded_initializer(self) -> Initializer:
         """Return the initializer for workers that this process does not start."""
-        if self._alone or self._initializer_call is None:
+        if self._initializer_call is None:
             return Initializer(self._initializer)
         try:
             place = self._core.znodes.initializer(self.caller)
@@ -199,43 +111,13 @@ class PoolClient:
         Args:
             crew: The local workers.
         """
-        self._crew = crew
-        self._client.background(sweep_all(self._core, parent_of(self._core.znodes.path)))
-        try:
-            for target in (self._supervise, self._encode, self._put, self._receive):
-                name = f"distsync-pool-{target.__name__.strip('_')}"
-                thread = threading.Thread(target=target, name=name, daemon=True)
-                thread.start()
-                self.threads.append(thread)
-        except BaseException:  # there are too many threads, or the program ends
-            self.terminate()
-            raise
+        self._client.background(sweep_all(self._core, parent_of(self._path)))
+        super().start(crew)
 
-    def abandon(self) -> None:
-        """Clean up a caller whose threads were never started."""
-        self._cleanup()
+    def _loops(self) -> tuple[Callable[[], None], ...]:
+        return self._supervise, self._encode, self._put, self._receive
 
     # ---- sending tasks
-
-    def _encode(self) -> None:
-        """Encode tasks, like ``multiprocessing.pool.Pool._handle_tasks``."""
-        for sequence, set_length in iter(self.tasks.get, None):
-            task = None
-            try:
-                for task in sequence:
-                    if self.state == TERMINATE:
-                        return
-                    self._submit(*task)
-                if set_length is not None:
-                    set_length((task[1] if task else -1) + 1)
-            except BaseException as error:  # the iterable of imap() calls sys.exit(), for example
-                if set_length is None:
-                    raise
-                part = task[1] + 1 if task else 0
-                self._deliver(set_length.__self__._job, part, (False, error))
-                set_length(part + 1)
-            finally:
-                task = sequence = set_length = None
 
     def _submit(self, job: int, part: int, function: Any, args: Any, kwds: Any) -> None:
         inbox = self._inbox
@@ -352,7 +234,7 @@ class PoolClient:
                 raise
             # The task may have been removed, and then no result arrives.
             self._log_given_up(1, limit.reason)
-            self._end(job, 0, (False, TaskLostError(f"job {job}", self._core.znodes.path, limit.reason)))
+            self._end(job, 0, (False, TaskLostError(f"job {job}", self._path, limit.reason)))
             return []
 
     def is_running(self, job: int) -> bool:
@@ -421,7 +303,7 @@ class PoolClient:
             self._end(reply.job, reply.part, self._outcome(reply, label))
 
     def _outcome(self, reply: TaskReply, label: Label) -> tuple[bool, Any]:
-        task, pool = f"the task {label.function} (job {reply.job}, part {reply.part})", self._core.znodes.path
+        task, pool = f"the task {label.function} (job {reply.job}, part {reply.part})", self._path
         if reply.kind == REFUSED:
             return False, PayloadRefusedError(f"{task} of {pool}", reply.data.decode(errors="replace"))
         if reply.kind != DONE:
@@ -444,18 +326,6 @@ class PoolClient:
                 self._watcher.done(label.items)
             self._deliver(job, part, outcome)
 
-    def _deliver(self, job: int, part: int, outcome: tuple[bool, Any]) -> None:
-        result = self.cache.get(job)
-        if result is None:
-            return
-        try:
-            result._set(part, outcome)
-        except BaseException:  # of a callback, also that of sys.exit(): waiters for the result must not wait forever
-            logger.exception("a callback of a pool result raised an exception")
-            result._event.set()
-            if job in self.cache:
-                del self.cache[job]
-
     def fail_all(self, error: Exception | None) -> None:
         """Fail all unfinished tasks.
 
@@ -471,33 +341,12 @@ class PoolClient:
     ) -> None:
         """Fail these tasks with ``error``, or with a TaskLostError for ``reason`` if it is None."""
         for (job, part), label in under_way.items():
-            self._end(job, part, (False, error or TaskLostError(label.function, self._core.znodes.path, reason)))
+            self._end(job, part, (False, error or TaskLostError(label.function, self._path, reason)))
 
-    # ---- replacing workers
+    def _fail_hopeless(self) -> None:
+        self.fail_all(WorkerStartError(self._path, self._crew.failures, self._crew.story))
 
-    def _supervise(self) -> None:
-        """Replace workers, like ``multiprocessing.pool.Pool._handle_workers``. Clean up at the end."""
-        while self.state == RUN or (self.cache and self.state != TERMINATE):
-            self._crew.poll()
-            if self._crew.is_hopeless:
-                failed = WorkerStartError(self._core.znodes.path, self._crew.failures, self._crew.story)
-                self.fail_all(failed)
-            else:
-                self._fill()
-            connection.wait([*self._crew.waitables(), self.notifier.reader])
-            self.notifier.heard()
-        if self.state != TERMINATE:
-            self._crew.stop_when_idle()
-            self._crew.join()
-            self._cleanup()
-
-    def _fill(self) -> None:
-        try:
-            self._crew.start_missing()
-        except Exception as error:
-            self._crew.failures += 1
-            self._crew.story = f"{type(error).__name__}: {error}"
-            self.notifier.put()
+    # ---- the end
 
     def _cleanup(self, given_up: int = 0) -> None:
         """Stop the other threads, and delete the znodes of this caller.
@@ -505,9 +354,9 @@ class PoolClient:
         Args:
             given_up: Number of cancelled jobs, of which this warns if no server answers.
         """
-        if self._is_away:
+        if self.is_away:
             return
-        self._is_away = True
+        self.is_away = True
         self.tasks.put(None)
         with self._changed:
             self._no_more = True
@@ -522,7 +371,7 @@ class PoolClient:
             reason = limit.reason if limit.has_passed() else error
             if given_up:
                 self._log_given_up(given_up, reason)
-            logger.warning("could not clean up pool %s: %s", self._core.znodes.path, reason)
+            logger.warning("could not clean up pool %s: %s", self._path, reason)
         if self._watcher:
             self._watcher.close()
         self.notifier.close()
@@ -539,53 +388,21 @@ class PoolClient:
             others[-1].join(CHECK_S)
 
     def _log_given_up(self, jobs: int, reason: object) -> None:
-        logger.warning("%d jobs of the pool %s were given up: %s", jobs, self._core.znodes.path, reason)
+        logger.warning("%d jobs of the pool %s were given up: %s", jobs, self._path, reason)
 
-    def close(self) -> None:
-        """Accept no more tasks, and clean up when all are done."""
-        if self.state == RUN:
-            self.state = CLOSE
-            self.notifier.put()
+    def _may_wait(self) -> bool:
+        return self._client.may_wait()
 
-    def finalize(self) -> None:
-        """Terminate a pool that was deleted or is to end, in a thread if this one must not wait."""
-        if self._client.may_wait():
-            self.terminate()
-        else:
-            threading.Thread(target=self.terminate, name="distsync-pool-terminate", daemon=True).start()
-
-    def terminate(self) -> None:
-        """Cancel all tasks, and clean up.
-
-        If no server answers, this waits for the session timeout at most, and warns of the cancelled jobs.
-        """
-        self.state = TERMINATE
-        self.notifier.put()
-        with self._changed:
-            self._changed.notify_all()
-        with self._terminating:
-            limit, jobs = OutageLimit(self._client, LAST_S), len(self.cache)
-            for thread in self.threads[:1]:
-                if not limit.join(thread):
-                    self._crew.kill()  # the workers wait for a server too
-                    thread.join()
-            self._crew.terminate(limit.remaining())
-            self._break_off()
-            self._cleanup(jobs)
-
-    def _break_off(self) -> None:
-        """Fail all pending results."""
-        success: Any = _FailedAtEnd() if util.is_exiting() else False
-        for job in list(self.cache):
-            result: Any = self.cache.pop(job, None)
-            error = TaskLostError(f"job {job}", self._core.znodes.path, "the pool was terminated")
-            if hasattr(result, "_items"):  # a result of imap
-                with result._cond:
-                    result._items.append((success, error))
-                    result._cond.notify_all()
-            elif result is not None:
-                result._success, result._value = success, error
-                result._event.set()
+    def _stop(self) -> None:
+        """If no server answers, wait for the session timeout at most, and warn of the cancelled jobs."""
+        limit, jobs = OutageLimit(self._client, LAST_S), len(self.cache)
+        for thread in self.threads[:1]:
+            if not limit.join(thread):
+                self._crew.kill()  # the workers wait for a server too
+                thread.join()
+        self._crew.terminate(limit.remaining())
+        self._break_off()
+        self._cleanup(jobs)
 
     def outage_limit(self) -> OutageLimit:
         """Return the limit of the waits at the end of the pool."""
@@ -622,7 +439,7 @@ class PoolClient:
     def _fail_unsent(self, reason: str) -> None:
         for job, result in list(self.cache.items()):
             if type(result) is ApplyResult:
-                self._deliver(job, 0, (False, TaskLostError(f"job {job}", self._core.znodes.path, reason)))
+                self._deliver(job, 0, (False, TaskLostError(f"job {job}", self._path, reason)))
 
 
 async def _nothing() -> None:

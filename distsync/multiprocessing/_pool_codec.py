@@ -164,8 +164,9 @@ class PoolCodec:
             try:
                 call = self._codec.decode(body, place)
             except PayloadRefusedError as error:
-                if own and _NOT_IN_MAIN.search(str(error.__cause__)):
-                    raise PayloadRefusedError(place, f"{error.args[1]}; {LATER_FUNCTION}") from error.__cause__
+                advice = later_function_advice(error.__cause__) if own else ""
+                if advice:
+                    raise PayloadRefusedError(place, error.args[1] + advice) from error.__cause__
                 raise
             yield call
 
@@ -201,6 +202,18 @@ class PoolCodec:
         """
         success, value = self._codec.decode(payload, place + RESULT)
         return success, value
+
+
+def later_function_advice(error: BaseException | None) -> str:
+    """Return what to do if a worker of this program could not read a task.
+
+    Args:
+        error: What the attempt raised.
+
+    Returns:
+        The end of a message; empty if there is no advice.
+    """
+    return f"; {LATER_FUNCTION}" if _NOT_IN_MAIN.search(str(error)) else ""
 
 
 def describe_initializer(initializer: Function | None, initargs: tuple[Any, ...]) -> str:

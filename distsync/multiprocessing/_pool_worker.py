@@ -19,23 +19,17 @@ caller whose program was changed since this process loaded it.
 from __future__ import annotations
 
 import os
-import signal
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass, field, fields
 from functools import partial
-from multiprocessing import connection, parent_process
-from multiprocessing import pool as _stdlib
 from typing import Any, NamedTuple
 
-from distsync._client import default_client, lifecycle, session_handover
+from distsync._client import default_client
 from distsync._client.client import Client
 from distsync._client.clocks import wait_clock
 from distsync._client.contender_info import describe
 from distsync._client.outage_limit import OutageLimit
-from distsync._client.settings import Settings
 from distsync._log import OwnLogger
 from distsync._protocols.pool.callers import find_initializer, remove_caller, sweep
 from distsync._protocols.pool.tasks import DONE, MAX_CLAIMED, REFUSED, PoolCore, task_of
@@ -54,6 +48,17 @@ from distsync.errors import (
     ShutDown,
 )
 from distsync.multiprocessing._pool_codec import NO_INITIALIZER, PoolCodec, StaleProgramError
+from distsync.multiprocessing._worker_base import (
+    EXIT_TIMEOUT_S,
+    FAILED,
+    POLL_S,
+    BaseWorker,
+    WorkerInterrupt,
+    WorkerSpec,
+    client_with,
+    encode_refusal,
+    outcome,
+)
 
 logger = OwnLogger("distsync.multiprocessing")
 
@@ -61,46 +66,6 @@ logger = OwnLogger("distsync.multiprocessing")
 BATCH_WINDOW_S = 0.1
 #: Maximum number of callers that a worker remembers, so that it need not compare their initializers again.
 MAX_ACCEPTED = 1000
-#: Seconds between checks of the parent. Every fifth one also checks the pool's callers.
-POLL_S = 1.0
-#: Maximum wait in seconds for a server when the worker must stop.
-EXIT_TIMEOUT_S = 5.0
-
-DRAIN, TERMINATE, READY, FAILED = "drain", "terminate", "ready", "failed"
-"""Messages between parent and worker. DRAIN: exit after the current task. TERMINATE: exit now. READY:
-accepts tasks. FAILED: could not start.
-"""
-
-
-@dataclass(frozen=True)
-class WorkerSpec:
-    """Configuration of a worker process.
-
-    Attributes:
-        settings: Settings of its client.
-        path: Path of the pool.
-        limit_bytes: Maximum size of one task or one result, in bytes.
-        max_deliveries: Number of workers that may exit while they run a task; 0 means no limit.
-        initializer: Called before the first task; None calls nothing.
-        initargs: Arguments of ``initializer``.
-        maxtasks: Number of tasks after which the worker stops; None means no limit.
-        caller: GUID of the caller that started the worker; None if it was started by a command.
-        is_private: Whether the pool has no other caller.
-        default: Whether its client is the default client of the process.
-        initializer_text: Description of ``initializer``; None if it is not known.
-    """
-
-    settings: Settings = field(repr=False)
-    path: str
-    limit_bytes: int
-    max_deliveries: int
-    initializer: Callable[..., Any] | None = None
-    initargs: Iterable[Any] = ()
-    maxtasks: int | None = None
-    caller: str | None = None
-    is_private: bool = False
-    default: bool = True
-    initializer_text: str | None = None
 
 
 class ClaimedTask(NamedTuple):
@@ -113,13 +78,6 @@ class ClaimedTask(NamedTuple):
 
     delivery: ClaimedItem
     payload: bytes
-
-
-class WorkerInterrupt(KeyboardInterrupt):
-    """Ctrl-C in a worker. Its process exits, and another worker runs the task again.
-
-    A KeyboardInterrupt that a function raises itself is an exception like any other.
-    """
 
 
 class EncodedInitializer(NamedTuple):
@@ -162,18 +120,6 @@ def new_core(client: Client, path: str) -> PoolCore:
     return PoolCore(path, client.local(directory, partial(Receipts, directory)))
 
 
-def client_with(settings: Settings) -> Client:
-    """Return a new client.
-
-    Args:
-        settings: Its settings.
-
-    Returns:
-        The client.
-    """
-    return Client(**{each.name: getattr(settings, each.name) for each in fields(settings)})
-
-
 def run_worker(spec: WorkerSpec, control: Any) -> None:
     """Run a worker process until it is asked to stop, or its parent has exited.
 
@@ -192,8 +138,8 @@ def run_worker(spec: WorkerSpec, control: Any) -> None:
         control.close()
 
 
-class Worker:
-    """A process that runs the tasks of one pool.
+class Worker(BaseWorker):
+    """A process that runs the tasks of one pool, which it claims.
 
     Args:
         spec: Configuration of the worker.
@@ -202,7 +148,8 @@ class Worker:
     """
 
     def __init__(self, spec: WorkerSpec, client: Client, control: Any) -> None:
-        self._spec, self._client, self._control = spec, client, control
+        super().__init__(spec, control)
+        self._client = client
         self._codec = PoolCodec(spec.settings, spec.limit_bytes)
         self._changed = threading.Condition()
         self._waiting: deque[ClaimedTask] = deque()
@@ -213,56 +160,26 @@ class Worker:
         self._task_seconds = BATCH_WINDOW_S * 2  # approximate duration of a task
         self._tasks_left = spec.maxtasks
         self._draining = self._is_stopping = False
-        #: Whether the parent or a signal asks for the end. Otherwise another worker replaces this one.
-        self._must_end = False
         self._send_signal = Signal()  # wakes the protocol that sends results
         self._claim_signal = Signal()  # wakes the protocol that claims tasks
-        self._all_sent = threading.Event()
         #: Description of the initializer that this process has called, or is about to call.
         self._initializer = spec.initializer_text
         self._next_initializer: EncodedInitializer | None = None
         self._accepted = {spec.caller}  # callers with the same initializer, or that accept any
         self._failure: BaseException | None = None
-        self._is_orphan = self._is_terminating = False
-        self._parent = os.getppid()
-
-    def run(self) -> None:
-        """Run tasks until the worker must stop, and put the results of all that were started."""
-        signal.signal(signal.SIGTERM, lambda *_: self._end())
-        if self._spec.caller is None:  # the command that started this process handles Ctrl-C
-            signal.signal(signal.SIGINT, signal.SIG_IGN)
-        elif signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-            signal.signal(signal.SIGINT, _interrupt)
-        self.work()
-
-    def work(self) -> None:
-        """Do the work of `run`, in any thread and without signal handlers."""
-        try:
-            self._prepare()
-        except BaseException as error:
-            if self._is_terminating:
-                self._wait_for_end()
-            self._send_message(FAILED, f"{type(error).__name__}: {error}")
-            raise
-        self._send_message(READY)
-        self._client.background(self._run_or_fail(self._claim_tasks()))
-        self._client.background(self._run_or_fail(self._send_results()))
-        try:
-            while (task := self._next()) is not None:
-                self._execute(task)
-        finally:
-            if self._is_terminating:
-                self._wait_for_end()
-            self._stop()
 
     def _prepare(self) -> None:
-        """Start the listening thread, call the initializer, and connect."""
-        threading.Thread(target=self._listen, name="distsync-worker", daemon=True).start()
+        """Call the initializer, and connect."""
         if self._spec.initializer is not None:
             self._spec.initializer(*self._spec.initargs)
         self._core = new_core(self._client, self._spec.path)
-        self._core.znodes.may_make = not self._spec.is_private
         self._client.run(self._core.look())
+
+    def _run_tasks(self) -> None:
+        self._client.background(self._run_or_fail(self._claim_tasks()))
+        self._client.background(self._run_or_fail(self._send_results()))
+        while (task := self._next()) is not None:
+            self._execute(task)
 
     def drain(self) -> None:
         """Stop after the current task. Safe in a signal handler."""
@@ -270,17 +187,6 @@ class Worker:
             self._draining = True
             self._changed.notify_all()
         self._wake_protocols()
-
-    def _end(self) -> None:
-        """Stop after the current task, for the end of the program. Safe in a signal handler."""
-        self._must_end = True
-        self.drain()
-
-    def _send_message(self, kind: str, more: str | None = None) -> None:
-        try:
-            self._control.send((kind, more))
-        except OSError:  # the parent has exited, which the listening thread notices too
-            pass
 
     # ---- in the main thread
 
@@ -381,43 +287,30 @@ class Worker:
         except PayloadTooLargeError as error:
             return self._codec.encode_result(place, False, error)
         except PayloadPickleError as error:
-            return self._encode_refusal(place, error.__cause__, value)
+            cause = error.__cause__
         except WorkerInterrupt:
             raise
         except BaseException as error:  # a method of the value calls sys.exit(), for example
-            return self._encode_refusal(place, error, value)
-
-    def _encode_refusal(self, place: str, error: BaseException | None, value: Any) -> bytes:
-        """Encode the error of a value that does not pickle, with the original error if the caller can read that."""
-        shown = _stdlib.MaybeEncodingError(error, value)  # type: ignore[attr-defined]
-        if error is not None:
-            shown.error = _stdlib.ExceptionWithTraceback(error, error.__traceback__)  # type: ignore[attr-defined]
-            try:
-                payload = self._codec.encode_result(place, False, shown)
-                self._codec.decode_result(place, payload)
-                return payload
-            except WorkerInterrupt:
-                raise
-            except BaseException:  # methods of the error may raise anything
-                del shown.error
-        return self._codec.encode_result(place, False, shown)
+            cause = error
+        encode, decode = partial(self._codec.encode_result, place), partial(self._codec.decode_result, place)
+        return encode_refusal(encode, decode, cause, value)
 
     def _stop(self) -> None:
         """Put the remaining results, and give back the tasks that were not started."""
         self._draining = self._is_stopping = True
         self._wake_protocols()
         limit = OutageLimit(self._client)
-        while not self._all_sent.wait(POLL_S):
+        while not self._has_ended.wait(POLL_S):
             if self._must_end and limit.has_passed():
                 text = "worker %d of the pool %s exits, and its results are lost: %s"
                 logger.warning(text, os.getpid(), self._spec.path, limit.reason)
                 return
             if self._is_orphan or self._failure is not None:
-                self._all_sent.wait(EXIT_TIMEOUT_S)
+                self._has_ended.wait(EXIT_TIMEOUT_S)
                 break
         if self._is_orphan and self._spec.caller is not None:
             with suppress(DistsyncError):
-                self._client.run(remove_caller(self._core, self._spec.caller, self._spec.is_private), EXIT_TIMEOUT_S)
+                self._client.run(remove_caller(self._core, self._spec.caller), EXIT_TIMEOUT_S)
 
     # ---- in the client's background thread
 
@@ -551,7 +444,7 @@ class Worker:
                 else:
                     await Wait(send_signal, limit=BATCH_WINDOW_S if self._waiting else None)
         finally:
-            self._all_sent.set()
+            self._has_ended.set()
 
     async def _put_results(self) -> None:
         self._results_in_flight = len(self._finished)
@@ -595,67 +488,10 @@ class Worker:
 
     # ---- in the listening thread
 
-    def _listen(self) -> None:
-        looks = 0
-        while not self._all_sent.is_set():
-            try:
-                if connection.wait([self._control], POLL_S):
-                    self._on_command(self._control.recv())
-                elif not self._parent_is_alive():
-                    raise EOFError
-            except (EOFError, OSError):
-                self._is_orphan = True
-                self.drain()
-                if not self._spec.is_private and hasattr(self, "_core"):  # other callers may wait for its removal
-                    self._client.background(remove_caller(self._core, str(self._spec.caller), False))
-                return
-            looks += 1
-            if looks % 5 == 0 and not self._spec.is_private and hasattr(self, "_core"):
-                self._client.background(sweep(self._core))
+    def _on_orphaned(self) -> None:
+        if hasattr(self, "_core"):  # other callers may wait for its removal
+            self._client.background(remove_caller(self._core, str(self._spec.caller)))
 
-    def _on_command(self, message: str) -> None:
-        if message == DRAIN:
-            self._end()
-        else:
-            self._is_terminating = True
-            lifecycle.close_clients()
-            session_handover.finish()
-            os._exit(1)
-
-    def _wait_for_end(self) -> None:
-        """Wait for the listening thread to end this process."""
-        threading.Event().wait()
-
-    def _parent_is_alive(self) -> bool:
-        """Return whether the process that started this one is alive."""
-        parent = parent_process()
-        return os.getppid() == self._parent and (parent is None or parent.is_alive())
-
-
-def _interrupt(*_: object) -> None:
-    """Handle SIGINT."""
-    raise WorkerInterrupt
-
-
-def outcome(function: Any, args: Any, kwds: Any) -> tuple[bool, Any]:
-    """Call a function.
-
-    Args:
-        function: The function.
-        args: Its positional arguments.
-        kwds: Its keyword arguments.
-
-    Returns:
-        Whether it returned, and the value or the exception with its traceback.
-
-    Raises:
-        WorkerInterrupt: The process was interrupted.
-    """
-    try:
-        return True, function(*args, **kwds)
-    except WorkerInterrupt:
-        raise
-    except BaseException as error:  # also that of sys.exit(), as in concurrent.futures
-        if function is _stdlib._helper_reraises_exception:  # type: ignore[attr-defined]
-            return False, error
-        return False, _stdlib.ExceptionWithTraceback(error, error.__traceback__)  # type: ignore[attr-defined]
+    def _look_around(self) -> None:
+        if hasattr(self, "_core"):
+            self._client.background(sweep(self._core))

@@ -1,7 +1,9 @@
 """Pool: worker processes of this machine and of others that share tasks.
 
-The class is multiprocessing's own Pool with other threads and queues: those of the caller are in
-_pool_client.py, the local processes in _local_workers.py, and a worker process in _pool_worker.py.
+The class is multiprocessing's own Pool with other threads and queues. What the callers of all pools
+have in common is in _pool_caller.py, and what all workers have in common in _worker_base.py. The
+tasks of a pool without a name travel by pipes: _pipe_caller.py, _pipe_worker.py. Those of a pool with
+a name are in a queue of the server: _pool_client.py, _pool_worker.py.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from distsync.errors import StillUsedError
 if TYPE_CHECKING:
     from distsync._client.client import Client
     from distsync._client.outage_limit import OutageLimit
+    from distsync.multiprocessing._pool_caller import PoolCaller
 
 #: Default number of workers that may exit while they run a task, before the task is abandoned.
 MAX_DELIVERIES = 5
@@ -30,8 +33,8 @@ class Pool(_stdlib.Pool, SharedObject):
     """A pool of worker processes on several hosts, like ``multiprocessing.pool.Pool``.
 
     All methods, results and exceptions are those of ``multiprocessing.pool.Pool``. Without a name,
-    a pool belongs to its creator alone, wherever it is assigned. A pool with a name shares its
-    tasks with the workers of the same name elsewhere, which are started by ``Pool(name="thumbs")``
+    a pool belongs to its creator alone, wherever it is assigned, and needs no server. A pool with a
+    name shares its tasks with the workers of the same name elsewhere, which are started by ``Pool(name="thumbs")``
     or ``python -m distsync worker thumbs``. These workers run tasks of this pool, and the workers
     of this pool run theirs.
 
@@ -65,7 +68,8 @@ class Pool(_stdlib.Pool, SharedObject):
         ValueError: A number is out of range, or ``processes`` is 0 without a name.
         TypeError: A number is not whole, or ``initializer`` is not callable.
         MismatchError: A pool of this name is in use with another initializer.
-        UnreachableError: No server could be reached for the client's first connection.
+        UnreachableError: The pool has a name, and no server could be reached for the client's first
+            connection.
         ConfigurationError: The codec of the client is JSON.
         ModuleNotFoundError: ``progress`` is set, and rich is not installed.
 
@@ -77,17 +81,21 @@ class Pool(_stdlib.Pool, SharedObject):
         before they are ready. It raises MaybeEncodingError or PayloadTooLargeError if the result
         cannot be sent.
 
-        Putting a task costs 1 request. A worker sends 8 requests for each batch of up to 25 short
+        A pool without a name costs no request. Short tasks, of less than 0.02 s, are sent to a worker
+        several at once; those that it has not begun are taken back if another worker is idle.
+
+        With a name, putting a task costs 1 request. A worker sends 8 requests for each batch of up to 25 short
         tasks, 1 more for each task, and at least 1 more for the first task of each other caller.
         The caller sends 1 request for each result, and 1 more for all results that are available.
 
         Tasks are started in the order in which they were put, by any caller. The order of short
         tasks is approximate.
 
-        If the session ends, the pool continues in the next one. If this process exits, its tasks
-        and their results are removed after twice the session timeout.
+        If the session ends, the pool continues in the next one. If this process exits, its workers
+        finish their current tasks and exit. With a name, its other tasks and their results are removed
+        after twice the session timeout.
 
-        Znodes: those of JoinableQueue; ``callers/<guid>/answers/...``, results;
+        Znodes, with a name: those of JoinableQueue; ``callers/<guid>/answers/...``, results;
         ``callers/<guid>/initializer``; ``callers/<guid>/parts/...``, the parts of long tasks and
         results.
 
@@ -146,29 +154,43 @@ class Pool(_stdlib.Pool, SharedObject):
         initargs: Iterable[Any],
         maxtasks: int | None,
     ) -> None:
-        """Start the workers and threads."""
+        """Start the caller."""
         with importing():
             from distsync.multiprocessing._local_workers import LocalWorkers
+            from distsync.multiprocessing._pipe_caller import PipeCaller
+            from distsync.multiprocessing._pipe_feed import FedWorkers
             from distsync.multiprocessing._pool_client import PoolClient
             from distsync.multiprocessing._pool_codec import PoolCodec, describe_initializer
-            from distsync.multiprocessing._pool_worker import WorkerSpec
+            from distsync.multiprocessing._worker_base import WorkerSpec
 
         initargs = tuple(initargs)
-        call: Any = None if initializer is None else (initializer, initargs, {})
-        has_opinion = not self._is_unnamed and (self._processes > 0 or initializer is not None)
-        text = describe_initializer(initializer, initargs) if has_opinion else None
         client, limit, most = self.client, _checked_limit(max_payload), _checked_deliveries(max_deliveries)
-        codec = PoolCodec(client.settings, limit)
         watcher = self._bar() if progress else None
-        self._submitting = PoolClient(
-            client, self._shared_state(self._make_core), self._is_unnamed, codec, watcher, text, call,
-            self._joining(False),
-        )  # fmt: skip
+        is_default = self._explicit_client is None
+        if self._is_unnamed:
+            spec = WorkerSpec(client.settings, self.path, limit, most, initializer, initargs, maxtasks, "", is_default)
+            feeding = PipeCaller(spec, watcher)
+            self._submitting: PoolCaller = feeding
+            self._crew: LocalWorkers = FedWorkers(self._ctx, self._processes, spec, self._pool, feeding.note)
+            self._start()
+            return
+        call: Any = None if initializer is None else (initializer, initargs, {})
+        has_opinion = self._processes > 0 or initializer is not None
+        text = describe_initializer(initializer, initargs) if has_opinion else None
+        codec = PoolCodec(client.settings, limit)
+        calling = PoolClient(
+            client, self._shared_state(self._make_core), codec, watcher, text, call, self._joining(False)
+        )
         spec = WorkerSpec(
-            client.settings, self.path, limit, most, initializer, initargs, maxtasks,
-            self._submitting.caller, self._is_unnamed, self._explicit_client is None, text,
+            client.settings, self.path, limit, most, initializer, initargs, maxtasks, calling.caller, is_default,
+            text,
         )  # fmt: skip
+        self._submitting = calling
         self._crew = LocalWorkers(self._ctx, self._processes, spec, self._pool)
+        self._start()
+
+    def _start(self) -> None:
+        """Start the workers and threads."""
         try:
             self._repopulate_pool()
         except BaseException:
@@ -264,6 +286,10 @@ class Pool(_stdlib.Pool, SharedObject):
         """
         if self._state == _stdlib.RUN:
             raise ValueError("Pool is still running: call close() and join() before destroy()")
+        if self._is_unnamed:  # it has no znode
+            if not self._submitting.is_away:
+                raise StillUsedError(self.path)
+            return
         super().destroy(timeout)
 
     async def _destruction(self) -> None:

@@ -373,7 +373,7 @@ def put():
     queue.put(2)
 
 def join():
-    pool = Pool(1)
+    pool = Pool(1, name="p")
     assert pool.apply(abs, (-1,)) == 1
     wait_for_outage()
     result = pool.apply_async(abs, (-2,))
@@ -385,7 +385,7 @@ def join():
         print("failed")
 
 def execute():
-    with Executor(1) as executor:
+    with Executor(1, name="p") as executor:
         assert executor.submit(abs, -1).result() == 1
         wait_for_outage()
         future = executor.submit(abs, -2)
@@ -393,7 +393,7 @@ def execute():
         print("failed")
 
 def terminate():
-    with Pool(1) as pool:
+    with Pool(1, name="p") as pool:
         assert pool.apply(abs, (-1,)) == 1
         wait_for_outage()
         result = pool.apply_async(abs, (-2,))
@@ -403,7 +403,7 @@ def terminate():
         print("failed")
 
 def cancel():
-    executor = Executor(1)
+    executor = Executor(1, name="p")
     assert executor.submit(abs, -1).result() == 1
     wait_for_outage()
     future = executor.submit(abs, -2)

@@ -6,6 +6,7 @@ file, at its import, since spawned children find the classes here by their names
 
 from __future__ import annotations
 
+import itertools
 import multiprocessing
 import os
 import unittest
@@ -27,7 +28,24 @@ from helpers.timing import eventually
 METHODS = ["fork", *(pytest.param(method, marks=pytest.mark.slow) for method in ("spawn", "forkserver"))]
 """Start methods, as parameters of tests."""
 
-FACES = {"Stdlib": multiprocessing, "StdlibManaged": multiprocessing} | dict.fromkeys(
+_numbers = itertools.count()
+
+
+def named_pool(*arguments: Any, **keywords: Any) -> Any:
+    """Return a new pool with a name, whose tasks are in a queue of the server. With a name, 0 workers are allowed."""
+    name = None if arguments[:1] == (0,) else f"pool-{os.getpid()}-{next(_numbers)}"
+    return distsync.multiprocessing.Pool(*arguments, **keywords, name=name)
+
+
+def with_named_pools() -> ModuleType:
+    """Return ``distsync.multiprocessing`` whose pools have names."""
+    face = ModuleType(distsync.multiprocessing.__name__)
+    vars(face).update({name: getattr(distsync.multiprocessing, name) for name in dir(multiprocessing)})
+    vars(face)["Pool"] = named_pool
+    return face
+
+
+FACES = {"Stdlib": multiprocessing, "StdlibManaged": multiprocessing, "Named": with_named_pools()} | dict.fromkeys(
     ("Distsync", "Managed", "Shared", "Election"), distsync.multiprocessing
 )
 SHARED = "Shared"
@@ -179,6 +197,7 @@ CLASSES = {
 }
 
 
+CLASSES |= {("Named", family): make("Named", family) for family in POOLS}
 CLASSES |= {(SHARED, family): make(SHARED, family) for family in ("_TestLock", "_TestCondition")}
 CLASSES |= {(name, family): make(name, family) for name in ("StdlibManaged", "Managed") for family in BOTH}
 CLASSES[ELECTION, "_TestCondition"] = make(ELECTION, "_TestCondition")

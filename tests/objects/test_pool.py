@@ -45,7 +45,8 @@ from distsync.errors import WorkerStartError
 from distsync.futures import Executor
 from distsync.multiprocessing import _pool_client, _pool_worker
 from distsync.multiprocessing._pool_codec import LIMIT_BYTES, MainProgram, main_module_of
-from distsync.multiprocessing._pool_worker import READY, Worker, WorkerSpec, client_with
+from distsync.multiprocessing._pool_worker import Worker, client_with
+from distsync.multiprocessing._worker_base import READY, WorkerSpec
 from distsync.multiprocessing.pool import MAX_DELIVERIES, MaybeEncodingError, Pool, RemoteTraceback
 from distsync.testing.faulty_proxy import Proxy
 
@@ -211,7 +212,7 @@ def test_tasks_submitted_while_their_caller_is_removed_fail_and_later_ones_succe
         assert waits.wait(LONG)
         calling = pool._submitting
         before = calling.caller
-        client.run(remove_caller(calling._core, before, False))
+        client.run(remove_caller(calling._core, before))
         eventually(lambda: calling.caller != before)
         Event(name="go").set()
         with pytest.raises(TaskLostError, match="assumed that it had exited"):
@@ -233,7 +234,7 @@ def test_task_submitted_right_after_its_caller_was_replaced_is_not_lost(
     with Pool(1, name="p") as pool:
         monkeypatch.setattr(_pool_client.PoolClient, "_fail", submit_and_fail)
         calling = pool._submitting
-        client.run(remove_caller(calling._core, calling.caller, False))
+        client.run(remove_caller(calling._core, calling.caller))
         eventually(lambda: results)
         assert results[0].get(LONG) == 9
         monkeypatch.undo()

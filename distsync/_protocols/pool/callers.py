@@ -82,20 +82,15 @@ ANY_INITIALIZER = Initializer()
 class CallerRecord(NamedTuple):
     """The data of a caller's znode."""
 
-    alone: bool = False
     timeout_ms: int = 60_000
     initializer: str | None = None
 
 
 class Caller:
-    """A caller of a pool. ``caller`` is its GUID; ``is_private`` means that the pool has no other
-    caller.
-    """
+    """A caller of a pool. ``caller`` is its GUID."""
 
-    def __init__(
-        self, core: PoolCore, caller: str, is_private: bool, initializer: Initializer = ANY_INITIALIZER
-    ) -> None:
-        self.core, self.caller, self.is_private, self.initializer = core, caller, is_private, initializer
+    def __init__(self, core: PoolCore, caller: str, initializer: Initializer = ANY_INITIALIZER) -> None:
+        self.core, self.caller, self.initializer = core, caller, initializer
         self.path = core.znodes.caller_path(caller)
         self.parts = core.znodes.parts_path(caller)
         self.answers = core.znodes.answers(caller)
@@ -107,7 +102,7 @@ class Caller:
     async def begin(self) -> None:
         """Create the caller's znodes, so that tasks can be put and answers can arrive."""
         session = await Connected()
-        record = CallerRecord(self.is_private, session.timeout_ms, self.initializer.text)
+        record = CallerRecord(session.timeout_ms, self.initializer.text)
         await self.core.znodes.make()
         await ensure(self.core.znodes.callers)
         encoded = json.dumps(record._asdict()).encode()
@@ -217,8 +212,8 @@ class Caller:
             return b""
 
     async def end(self) -> None:
-        """Delete all znodes of this caller, and the pool's if it has no other caller."""
-        await remove_caller(self.core, self.caller, self.is_private)
+        """Delete all znodes of this caller."""
+        await remove_caller(self.core, self.caller)
 
 
 class LiveCaller(NamedTuple):
@@ -265,15 +260,11 @@ def _parse_reply(name: str) -> TaskReply | None:
         return None
 
 
-async def remove_caller(core: PoolCore, caller: str, is_private: bool) -> None:
-    """Delete a caller's unclaimed tasks, parts and answers; delete the whole pool if it is private.
-
-    Raises the errors of a deadline.
-    """
+async def remove_caller(core: PoolCore, caller: str) -> None:
+    """Delete a caller's unclaimed tasks, parts and answers. Raises the errors of a deadline."""
     await remove_tree_by_deadline(core.znodes.answers(caller))
-    if not is_private:
-        await core.withdraw_tasks(caller)
-    await remove_tree_by_deadline(core.znodes.path if is_private else core.znodes.caller_path(caller))
+    await core.withdraw_tasks(caller)
+    await remove_tree_by_deadline(core.znodes.caller_path(caller))
 
 
 async def sweep(core: PoolCore) -> None:
@@ -292,9 +283,9 @@ async def _sweep_one(core: PoolCore, caller: str) -> None:
     node, stat = await read_all(GetData(path), Exists(alive))
     if not isinstance(node, Node) or (stat is not None and stat.ephemeral_owner):
         return
-    alone, timeout_ms, _ = _parse_caller(node.data)
+    timeout_ms = _parse_caller(node.data).timeout_ms
     if stat is not None:  # its removal has begun
-        await remove_caller(core, caller, alone)
+        await remove_caller(core, caller)
         return
     try:
         try:
@@ -311,21 +302,21 @@ async def _sweep_one(core: PoolCore, caller: str) -> None:
             await read(Create(alive))
         except NodeExistsError:  # it is back, or the reply to our create was lost: the next sweep will see
             return
-        await remove_caller(core, caller, alone)
+        await remove_caller(core, caller)
 
 
 def _parse_caller(data: bytes) -> CallerRecord:
     try:
         record = json.loads(data)
         text = record.get("initializer")
-        return CallerRecord(bool(record["alone"]), int(record["timeout_ms"]), text and str(text))
+        return CallerRecord(int(record["timeout_ms"]), text and str(text))
     except (*DECODE_ERRORS, AttributeError) as error:
         raise_if_from_handler(error)
         return CallerRecord()
 
 
 async def sweep_all(core: PoolCore, top: str) -> None:
-    """Sweep all pools under ``top``: no other process cleans up after a private pool."""
+    """Sweep all pools under ``top``, of which some may have no other process that sweeps."""
     (listing,) = await read_all(Children(top))
     for name in () if isinstance(listing, NoNodeError) else listing.names:
         other = PoolCore(f"{top}/{name}", core.receipts)

@@ -20,7 +20,8 @@ from distsync._protocols.queues.claim_layout import ClaimedItem
 from distsync._protocols.steps import Wait
 from distsync.multiprocessing import Manager
 from distsync.multiprocessing._pool_codec import LIMIT_BYTES
-from distsync.multiprocessing._pool_worker import Worker, WorkerSpec
+from distsync.multiprocessing._pool_worker import Worker
+from distsync.multiprocessing._worker_base import WorkerSpec
 from distsync.multiprocessing.pool import MAX_DELIVERIES, Pool
 from helpers.timing import UNIT, eventually
 

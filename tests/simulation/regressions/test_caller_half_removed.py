@@ -30,7 +30,7 @@ def core(process: SimProcess) -> PoolCore:
 
 async def call(process: SimProcess, outcomes: list[str]) -> None:
     """Put tasks, be disconnected when one of them is answered, and return."""
-    caller = Caller(core(process), GUID, is_private=False)
+    caller = Caller(core(process), GUID)
     await Run(caller.begin())
     await Run(core(process).put_tasks(TASKS, Progress()))
     await Wait(limit=1.0)

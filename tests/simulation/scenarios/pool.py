@@ -54,7 +54,7 @@ class ScenarioRun:
 
     async def caller(self, process: SimProcess) -> None:
         core, world = self.core(process), self.world
-        caller = Caller(core, GUID, is_private=False)
+        caller = Caller(core, GUID)
         await Run(caller.begin())
         for job in range(world.rng.randint(1, 3)):
             tasks = [(Task(GUID, job, part), b"%d.%d" % (job, part)) for part in range(world.rng.randint(1, 4))]

@@ -30,7 +30,7 @@ class ScenarioRun:
         for _ in range(self.world.rng.randint(1, 2)):
             text = self.world.rng.choice(("x", "y"))
             self.initializers.add(text)
-            caller = Caller(core, self.world.guid(), False, Initializer(text, text.encode()))
+            caller = Caller(core, self.world.guid(), Initializer(text, text.encode()))
             try:
                 await Run(caller.begin())
             except MismatchError:

@@ -1,0 +1,344 @@
+"""The caller of a pool without a name, which feeds its workers by pipes. No server is involved.
+
+Three threads run one loop each: one encodes tasks, one receives results and hands out the tasks that
+wait, and one replaces workers.
+
+A worker gets several tasks at once if they are short, so that it need not wait for the next one. If
+another worker has nothing to do, the tasks that it has not begun are taken back and shared.
+
+A task belongs to one worker at a time. When a worker has exited, its results are read to the end
+before its other tasks are given to others.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any
+
+from distsync._client.outage_limit import OutageLimit
+from distsync.errors import PayloadRefusedError, PayloadTooLargeError, TaskLostError, WorkerStartError
+from distsync.multiprocessing._pipe_codec import DONE, TASK, PipeCodec
+from distsync.multiprocessing._pipe_feed import PipeTask, WorkerFeed
+from distsync.multiprocessing._pool_caller import TERMINATE, UNDER_WAY, PoolCaller, ProgressListener
+from distsync.multiprocessing._pool_codec import Label
+from distsync.multiprocessing._worker_base import WorkerSpec
+
+#: Maximum bytes of the tasks that wait for a worker.
+WAITING_BYTES = 64_000_000
+#: Seconds after which tasks are taken back from a worker that was reading one.
+TAKE_AGAIN_S = 0.005
+#: Maximum wait in seconds for threads when the pool ends.
+LAST_S = 5.0
+
+
+class PipeCaller(PoolCaller):
+    """The caller of a pool without a name.
+
+    Args:
+        spec: Configuration of the workers.
+        watcher: Notified of the progress; None notifies nothing.
+
+    Raises:
+        ConfigurationError: The codec is JSON.
+    """
+
+    def __init__(self, spec: WorkerSpec, watcher: ProgressListener | None) -> None:
+        super().__init__(spec.path, watcher)
+        self._spec, self._codec = spec, PipeCodec(spec.settings)
+        self._under_way: dict[tuple[int, int], PipeTask] = {}
+        #: The tasks that no worker has, the next one first.
+        self._waiting: deque[PipeTask] = deque()
+        self._waiting_bytes = 0
+        self._dropped: set[int] = set()
+        self._feeds: list[WorkerFeed] = []
+        #: Pipes that the receiving thread has to look at.
+        self._noted: deque[WorkerFeed] = deque()
+        self._wakeup, self._waker = os.pipe()
+        self._is_awake = self._no_more = False
+
+    def _loops(self) -> tuple[Callable[[], None], ...]:
+        return self._supervise, self._encode, self._receive
+
+    def note(self, feed: WorkerFeed | None = None) -> None:
+        """Let the receiving thread look at pipes.
+
+        Args:
+            feed: The pipes to a worker that is ready or has exited, or whose pipe is full. None if
+                there is nothing to look at.
+        """
+        with self._changed:
+            if feed is not None:
+                self._noted.append(feed)
+            if not self._is_awake and not self.is_away:
+                self._is_awake = True
+                os.write(self._waker, b".")
+
+    # ---- sending tasks
+
+    def _submit(self, job: int, part: int, function: Any, args: Any, kwds: Any) -> None:
+        try:
+            payload: Any = self._codec.dumps((function, args, kwds))
+        except BaseException as error:  # methods of an argument may raise anything
+            self._deliver(job, part, (False, error))
+            return
+        label = Label.of(function, args)
+        if len(payload) > self._spec.limit_bytes:
+            text = f"the task {label.function} (job {job}, part {part}) of {self._path}"
+            too_large = PayloadTooLargeError(text, len(payload), self._spec.limit_bytes)
+            self._deliver(job, part, (False, too_large))
+            return
+        frame = b"".join((TASK.pack(job, part, len(payload)), payload))
+        task = PipeTask(job, part, frame, label.function, label.items)
+        with self._changed:
+            while self._is_full() and self.state != TERMINATE:
+                self._changed.wait()
+            if job in self._dropped:
+                self._dropped.remove(job)
+                return
+            self._under_way[job, part] = task
+            self._send_or_keep(task)
+        if self._watcher:
+            self._watcher.begun(label.items)
+        if self._crew.is_hopeless:
+            self._crew.failures = 0
+            self.notifier.put()
+
+    def _is_full(self) -> bool:
+        """Return whether the next task must wait."""
+        return len(self._under_way) >= UNDER_WAY or self._waiting_bytes > WAITING_BYTES
+
+    def _send_or_keep(self, task: PipeTask) -> None:
+        """Send a task to the worker that has the fewest, unless all have enough."""
+        if not self._waiting and self._feeds:
+            feed = min(self._feeds, key=_load)
+            if feed.room(0.5) > 0:
+                self._send(feed, [task])
+                return
+        self._waiting.append(task)
+        self._waiting_bytes += len(task.frame)
+
+    def _send(self, feed: WorkerFeed, tasks: Sequence[PipeTask]) -> None:
+        feed.send(tasks)
+        if not feed.is_flushed:
+            self.note(feed)
+
+    def _hand_out(self) -> bool:
+        """Give the waiting tasks to workers that have room, the oldest first.
+
+        If none waits, and a worker is idle, take back what others have not begun.
+
+        Returns:
+            False if another worker is reading a task just now, so that it is to be tried again.
+        """
+        tried_again = True
+        while True:
+            free = [feed for feed in self._feeds if feed.room() > 0]
+            if not free:
+                return tried_again
+            if not self._waiting:
+                if all(feed.tasks for feed in free):
+                    return tried_again
+                rich = max(self._feeds, key=_load)
+                if len(rich.tasks) < 2:
+                    return tried_again
+                taken = rich.take_back()
+                if taken is None:
+                    return False
+                if not taken:
+                    return tried_again
+                self._put_back(taken)
+            free.sort(key=_load)
+            share = max(1, len(self._waiting) // len(free))
+            for feed in free:
+                count = min(share, feed.room(), len(self._waiting))
+                tasks = [self._waiting.popleft() for _ in range(count)]
+                self._waiting_bytes -= sum(len(task.frame) for task in tasks)
+                if tasks:
+                    self._send(feed, tasks)
+
+    def _put_back(self, tasks: Sequence[PipeTask]) -> None:
+        """Let tasks wait again, before all others."""
+        for task in reversed(tasks):
+            task.feed = None
+            self._waiting.appendleft(task)
+            self._waiting_bytes += len(task.frame)
+
+    def withdraw(self, job: int, limit: OutageLimit | None = None) -> bool:
+        with self._changed:
+            task = self._under_way.get((job, 0))
+            if task is None and job in self.cache:  # it is not encoded yet
+                self._dropped.add(job)
+                del self.cache[job]
+                return True
+            if task is None or task.is_done:
+                return False
+            if task.feed is not None and len(task.feed.tasks) > 1:
+                self._put_back(task.feed.take_back() or ())
+            is_waiting = task.feed is None
+            if is_waiting:
+                self._waiting.remove(task)
+                self._waiting_bytes -= len(task.frame)
+                del self._under_way[job, 0]
+                self._changed.notify_all()
+            self.note()  # others were taken back, too
+        if is_waiting:
+            if self._watcher:
+                self._watcher.done(task.items)
+            if job in self.cache:
+                del self.cache[job]
+        return is_waiting
+
+    def is_running(self, job: int) -> bool:
+        with self._changed:
+            task = self._under_way.get((job, 0))
+            return task is not None and not task.is_done and task.feed is not None and task.feed.tasks[0] is task
+
+    # ---- receiving results
+
+    def _receive(self) -> None:
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._wakeup, selectors.EVENT_READ)
+            pause = None
+            while True:
+                ready = selector.select(pause)
+                with self._changed:
+                    if self._no_more:
+                        return
+                    finished: list[tuple[PipeTask, int, bytes]] = []
+                    lost: list[PipeTask] = []
+                    for key, _ in ready:
+                        feed = key.data
+                        if feed is None:
+                            os.read(self._wakeup, 1)
+                            self._is_awake = False
+                        elif key.fd == feed.results_file:
+                            finished += feed.receive()
+                        else:
+                            feed.flush()
+                            if feed.is_flushed:
+                                selector.unregister(feed.tasks_file)
+                    while self._noted:
+                        self._look_at(self._noted.popleft(), selector, finished, lost)
+                    pause = None if self._hand_out() else TAKE_AGAIN_S
+                for task, kind, payload in finished:
+                    self._deliver(task.job, task.part, self._outcome(task, kind, payload))
+                    kind = payload = None  # type: ignore[assignment]
+                for task in lost:
+                    reason = f"it was delivered {task.deliveries} times, and no worker lived to its end"
+                    self._deliver(task.job, task.part, (False, TaskLostError(str(task), self._path, reason)))
+                self._forget([*(each[0] for each in finished), *lost])
+                finished = lost = task = None  # type: ignore[assignment]
+
+    def _look_at(
+        self,
+        feed: WorkerFeed,
+        selector: selectors.BaseSelector,
+        finished: list[tuple[PipeTask, int, bytes]],
+        lost: list[PipeTask],
+    ) -> None:
+        """Begin to use a worker that is ready, wait for a full pipe, or settle the tasks of one that has exited."""
+        is_known = feed in self._feeds
+        if feed.is_closed:  # it was noted twice
+            return
+        if feed.has_exited:
+            if is_known:
+                self._feeds.remove(feed)
+                selector.unregister(feed.results_file)
+                with suppress(KeyError):
+                    selector.unregister(feed.tasks_file)
+            finished += feed.receive_all()
+            lost += self._settle(feed)
+            feed.close()
+        elif not is_known:
+            self._feeds.append(feed)
+            selector.register(feed.results_file, selectors.EVENT_READ, feed)
+        if is_known and not feed.has_exited and not feed.is_flushed:
+            with suppress(KeyError):  # it is registered already
+                selector.register(feed.tasks_file, selectors.EVENT_WRITE, feed)
+
+    def _settle(self, feed: WorkerFeed) -> list[PipeTask]:
+        """Let the tasks of a worker that has exited wait for others. Return the task that is lost, if one is."""
+        tasks, lost = list(feed.tasks), []
+        feed.tasks.clear()
+        if tasks and not feed.is_leaving:  # it was running the first one
+            tasks[0].deliveries += 1
+            if 0 < self._spec.max_deliveries <= tasks[0].deliveries:
+                lost = [tasks.pop(0)]
+                lost[0].is_done = True
+        self._put_back(tasks)
+        return lost
+
+    def _outcome(self, task: PipeTask, kind: int, payload: bytes) -> tuple[bool, Any]:
+        if kind != DONE:
+            return False, PayloadRefusedError(f"{task} of {self._path}", payload.decode(errors="replace"))
+        try:
+            outcome: tuple[bool, Any] = self._codec.loads(payload)
+            return outcome
+        except Exception as error:  # whatever a method of the value raises
+            reason = f"the caller cannot decode it, {type(error).__name__}: {error}"
+            return False, PayloadRefusedError(f"{task} of {self._path}, as it came back", reason)
+        except BaseException as error:  # the result calls sys.exit() when it is unpickled, for example
+            return False, error
+
+    def _forget(self, tasks: Sequence[PipeTask]) -> None:
+        """Count tasks whose results are set as finished."""
+        if self._watcher:
+            for task in tasks:
+                self._watcher.done(task.items)
+        with self._changed:
+            for task in tasks:
+                self._under_way.pop((task.job, task.part), None)
+            if len(self._under_way) < UNDER_WAY * 3 // 4:
+                self._changed.notify_all()
+
+    def _fail_hopeless(self) -> None:
+        error = WorkerStartError(self._path, self._crew.failures, self._crew.story)
+        with self._changed:
+            tasks = [task for task in self._under_way.values() if not task.is_done and task.feed is None]
+            self._waiting.clear()
+            self._waiting_bytes = 0
+            for task in tasks:
+                task.is_done = True
+        for task in tasks:
+            self._deliver(task.job, task.part, (False, error))
+        self._forget(tasks)
+
+    # ---- the end
+
+    def _stop(self) -> None:
+        for thread in self.threads[:1]:
+            thread.join()
+        self._crew.terminate()
+        self._break_off()
+        self._cleanup()
+
+    def _cleanup(self) -> None:
+        """Stop the other threads, and close the pipes."""
+        if self.is_away:
+            return
+        self.tasks.put(None)
+        with self._changed:
+            self._no_more = True
+            self._changed.notify_all()
+        self.note()
+        self.is_away = True
+        for thread in self.threads:
+            if thread not in (threading.current_thread(), self.threads[0]):
+                thread.join(LAST_S)
+        if self._watcher:
+            self._watcher.close()
+        self.notifier.close()
+        for feed in {*self._feeds, *self._noted}:
+            feed.close()
+        os.close(self._wakeup)
+        os.close(self._waker)
+
+
+def _load(feed: WorkerFeed) -> int:
+    """Return how many tasks a worker has."""
+    return len(feed.tasks)

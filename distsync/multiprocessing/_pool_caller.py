@@ -1,0 +1,281 @@
+"""The caller's side of any pool: pending results, the encoding of tasks, and the end.
+
+The threads do not reference the pool object, so that a pool can be deleted.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from abc import ABC, abstractmethod
+from multiprocessing import connection, util
+from typing import Any, Protocol
+
+from distsync._client import lifecycle
+from distsync._client.outage_limit import OutageLimit
+from distsync._log import OwnLogger
+from distsync.errors import TaskLostError
+from distsync.multiprocessing._local_workers import LocalWorkers
+
+#: Maximum number of unfinished tasks. At this number, iterables are not read further.
+UNDER_WAY = 4000
+
+RUN, CLOSE, TERMINATE = "RUN", "CLOSE", "TERMINATE"
+
+logger = OwnLogger("distsync.multiprocessing")
+
+
+class ProgressListener(Protocol):
+    """An object that is notified of the progress of a pool."""
+
+    def begun(self, items: int) -> None: ...
+
+    def done(self, items: int) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Notifier:
+    """A pipe that wakes the thread that waits for processes."""
+
+    def __init__(self) -> None:
+        self.reader, self._writer = connection.Pipe(duplex=False)
+        self._lock = threading.Lock()
+        self._is_set = self._closed = False
+
+    def put(self, _: object = None) -> None:
+        """Wake the thread. The name is the one that ``multiprocessing.pool`` calls."""
+        with self._lock:
+            if not (self._is_set or self._closed):
+                self._is_set = True
+                self._writer.send_bytes(b".")
+
+    def heard(self) -> None:
+        """Clear a wakeup."""
+        with self._lock:
+            if self._is_set:
+                self._is_set = False
+                self.reader.recv_bytes()
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            self.reader.close()
+            self._writer.close()
+
+
+class _FailedAtEnd:
+    """The success of a result that the end of the process has failed: False.
+
+    A daemon thread that was waiting for the result ends in silence. In the standard library, it
+    would wait until the process is gone.
+    """
+
+    def __bool__(self) -> bool:
+        lifecycle.end_daemon_thread()
+        return False
+
+
+class Cache(dict[int, Any]):
+    """The pending results, by job.
+
+    Args:
+        notifier: Woken when the last result is removed.
+    """
+
+    def __init__(self, notifier: Notifier) -> None:
+        super().__init__()
+        self._notifier = notifier
+
+    def __delitem__(self, job: int) -> None:
+        super().__delitem__(job)
+        if not self:
+            self._notifier.put()
+
+
+class PoolCaller(ABC):
+    """One caller of a pool.
+
+    Args:
+        path: Path of the pool, for messages.
+        watcher: Notified of the progress; None notifies nothing.
+    """
+
+    def __init__(self, path: str, watcher: ProgressListener | None) -> None:
+        self._path, self._watcher = path, watcher
+        self.state = RUN
+        self.notifier = Notifier()
+        self.cache = Cache(self.notifier)
+        self.tasks: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._changed = threading.Condition()
+        self._crew: LocalWorkers
+        self.threads: list[threading.Thread] = []
+        #: Held by the thread that terminates, of several.
+        self._terminating = threading.RLock()
+        #: Whether the caller has ended.
+        self.is_away = False
+
+    def start(self, crew: LocalWorkers) -> None:
+        """Start the threads. If one cannot be started, terminate.
+
+        Args:
+            crew: The local workers.
+        """
+        self._crew = crew
+        try:
+            for target in self._loops():
+                name = f"distsync-pool-{target.__name__.strip('_')}"
+                thread = threading.Thread(target=target, name=name, daemon=True)
+                thread.start()
+                self.threads.append(thread)
+        except BaseException:  # there are too many threads, or the program ends
+            self.terminate()
+            raise
+
+    @abstractmethod
+    def _loops(self) -> tuple[Any, ...]:
+        """Return the functions that run in a thread each. The first one is `_supervise`."""
+
+    # ---- sending tasks
+
+    def _encode(self) -> None:
+        """Encode tasks, like ``multiprocessing.pool.Pool._handle_tasks``."""
+        for sequence, set_length in iter(self.tasks.get, None):
+            task = None
+            try:
+                for task in sequence:
+                    if self.state == TERMINATE:
+                        return
+                    self._submit(*task)
+                if set_length is not None:
+                    set_length((task[1] if task else -1) + 1)
+            except BaseException as error:  # the iterable of imap() calls sys.exit(), for example
+                if set_length is None:
+                    raise
+                part = task[1] + 1 if task else 0
+                self._deliver(set_length.__self__._job, part, (False, error))
+                set_length(part + 1)
+            finally:
+                task = sequence = set_length = None
+
+    @abstractmethod
+    def _submit(self, job: int, part: int, function: Any, args: Any, kwds: Any) -> None:
+        """Encode a task, and send it as soon as it may be sent."""
+
+    @abstractmethod
+    def withdraw(self, job: int, limit: OutageLimit | None = None) -> bool:
+        """Remove a job of one task before any worker has started it.
+
+        Args:
+            job: Number of the job.
+            limit: How long to wait for a server; None waits forever.
+
+        Returns:
+            True if it was removed. Its result is then never set.
+        """
+
+    @abstractmethod
+    def is_running(self, job: int) -> bool:
+        """Return whether a worker has started a job of one task that is not done."""
+
+    # ---- receiving results
+
+    def _deliver(self, job: int, part: int, outcome: tuple[bool, Any]) -> None:
+        result = self.cache.get(job)
+        if result is None:
+            return
+        try:
+            result._set(part, outcome)
+        except BaseException:  # of a callback, also that of sys.exit(): waiters for the result must not wait forever
+            logger.exception("a callback of a pool result raised an exception")
+            result._event.set()
+            if job in self.cache:
+                del self.cache[job]
+
+    # ---- workers
+
+    def _supervise(self) -> None:
+        """Replace workers, like ``multiprocessing.pool.Pool._handle_workers``. Clean up at the end."""
+        while self.state == RUN or (self.cache and self.state != TERMINATE):
+            self._crew.poll()
+            if self._crew.is_hopeless:
+                self._fail_hopeless()
+            else:
+                self._fill()
+            connection.wait([*self._crew.waitables(), self.notifier.reader])
+            self.notifier.heard()
+        if self.state != TERMINATE:
+            self._crew.stop_when_idle()
+            self._crew.join()
+            self._cleanup()
+
+    @abstractmethod
+    def _fail_hopeless(self) -> None:
+        """Fail all unfinished tasks, because the local workers exit before they are ready."""
+
+    def _fill(self) -> None:
+        try:
+            self._crew.start_missing()
+        except Exception as error:
+            self._crew.failures += 1
+            self._crew.story = f"{type(error).__name__}: {error}"
+            self.notifier.put()
+
+    # ---- the end
+
+    @abstractmethod
+    def _cleanup(self) -> None:
+        """Stop the other threads, and free all that this caller has."""
+
+    def abandon(self) -> None:
+        """Clean up a caller whose threads were never started."""
+        self._cleanup()
+
+    def close(self) -> None:
+        """Accept no more tasks, and clean up when all are done."""
+        if self.state == RUN:
+            self.state = CLOSE
+            self.notifier.put()
+
+    def finalize(self) -> None:
+        """Terminate a pool that was deleted or is to end, in a thread if this one must not wait."""
+        if self._may_wait():
+            self.terminate()
+        else:
+            threading.Thread(target=self.terminate, name="distsync-pool-terminate", daemon=True).start()
+
+    def _may_wait(self) -> bool:
+        """Return whether the current thread may wait for those of this caller."""
+        return threading.current_thread() not in self.threads
+
+    def terminate(self) -> None:
+        """Cancel all tasks, and clean up."""
+        self.state = TERMINATE
+        self.notifier.put()
+        with self._changed:
+            self._changed.notify_all()
+        with self._terminating:
+            self._stop()
+
+    @abstractmethod
+    def _stop(self) -> None:
+        """End the workers at once, fail all pending results, and clean up."""
+
+    def _break_off(self) -> None:
+        """Fail all pending results."""
+        success: Any = _FailedAtEnd() if util.is_exiting() else False
+        for job in list(self.cache):
+            result: Any = self.cache.pop(job, None)
+            error = TaskLostError(f"job {job}", self._path, "the pool was terminated")
+            if hasattr(result, "_items"):  # a result of imap
+                with result._cond:
+                    result._items.append((success, error))
+                    result._cond.notify_all()
+            elif result is not None:
+                result._success, result._value = success, error
+                result._event.set()
+
+    def join(self) -> None:
+        """Wait until all threads have ended, after `close` or `terminate`."""
+        for thread in self.threads:
+            thread.join()

@@ -1,0 +1,383 @@
+"""Pools without a name, whose workers are fed by pipes: no server, no lost task, and none that waits behind another."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from multiprocessing import forkserver, resource_sharer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers.remote_functions import pool as remote_pool
+from helpers.timing import PATIENCE, eventually
+
+from distsync import PayloadTooLargeError, StillUsedError, TaskLostError
+from distsync._client import default_client
+from distsync._client.client import Client
+from distsync.futures import Executor
+from distsync.multiprocessing import get_context
+from distsync.multiprocessing._pipe_codec import DONE, LEAVING, RESULT, TASK
+from distsync.multiprocessing._pipe_feed import PipeTask, WorkerFeed
+from distsync.multiprocessing.pool import Pool
+
+LONG = 3 * PATIENCE
+
+
+@pytest.fixture
+def unreachable() -> Iterator[Client]:
+    """Yield a default client whose server does not exist."""
+    client = Client(hosts="127.0.0.1:1", connect_timeout=0.1, namespace="/nowhere")
+    default_client.set_default(client)
+    yield client
+    default_client.set_default(None)
+    client.close()
+
+
+@pytest.fixture(params=["fork", "spawn", "forkserver"])
+def method(request: pytest.FixtureRequest) -> Iterator[str]:
+    yield str(request.param)
+    forkserver._forkserver._stop()  # type: ignore[attr-defined]
+
+
+def task(number: int, payload: bytes = b"task") -> PipeTask:
+    return PipeTask(number, 0, TASK.pack(number, 0, len(payload)) + payload, "f", 1)
+
+
+def answer(feed: WorkerFeed, number: int, payload: bytes, kind: int = DONE) -> None:
+    os.write(feed.pipes.results.fileno(), RESULT.pack(number, 0, len(payload), 1e-5, kind) + payload)
+
+
+# ---- the pipes
+
+
+def test_tasks_that_the_worker_has_not_read_are_taken_back(method: str) -> None:
+    feed, tasks = WorkerFeed(method, None), [task(number) for number in range(4)]
+    feed.send(tasks[:3])
+    feed.send(tasks[3:])
+    assert os.read(feed.pipes.tasks.fileno(), len(tasks[0].frame)) == tasks[0].frame
+    assert feed.take_back() == tasks[1:]
+    assert list(feed.tasks) == tasks[:1]
+    assert feed.take_back() == []
+    feed.close()
+
+
+def test_tasks_that_did_not_fit_into_the_pipe_are_taken_back() -> None:
+    feed, tasks = WorkerFeed("fork", None), [task(number, bytes(50_000)) for number in range(5)]
+    feed.send(tasks)
+    assert not feed.is_flushed
+    assert feed.take_back() == tasks
+    assert feed.is_flushed
+    feed.send(tasks[:1])
+    assert os.read(feed.pipes.tasks.fileno(), 100_000) == tasks[0].frame
+    feed.close()
+
+
+def test_tasks_stay_while_the_worker_reads_one() -> None:
+    feed, tasks = WorkerFeed("fork", None), [task(number) for number in range(2)]
+    feed.send(tasks)
+    with feed.pipes.lock:
+        assert feed.take_back() is None
+    assert feed.take_back() == tasks
+    feed.close()
+
+
+def test_worker_gets_no_more_tasks_than_it_runs() -> None:
+    feed = WorkerFeed("fork", 3)
+    assert feed.room() == 0
+    feed.is_ready, feed.task_seconds = True, 0.0
+    assert feed.room() == 3
+    feed.send([task(1), task(2)])
+    assert feed.room() == 1
+    feed.take_back()
+    assert feed.room() == 3
+    answer(feed, -1, b"", LEAVING)
+    assert feed.receive() == []
+    assert feed.room() == 0
+    feed.close()
+
+
+def test_worker_gets_several_tasks_at_once_only_if_they_are_short() -> None:
+    feed = WorkerFeed("fork", None)
+    feed.is_ready = True
+    feed.send([task(number) for number in range(40)])
+    assert feed.room() < 0
+    for number in range(20):
+        answer(feed, number, b"")
+    feed.receive()
+    assert feed.room() > 100
+    os.write(feed.pipes.results.fileno(), RESULT.pack(20, 0, 0, 1.0, DONE))
+    feed.receive()
+    assert feed.room() == 1 - len(feed.tasks)
+    feed.close()
+
+
+def test_results_are_read_in_whatever_pieces_they_arrive() -> None:
+    feed, tasks = WorkerFeed("fork", None), [task(number) for number in range(3)]
+    feed.send(tasks)
+    frame = RESULT.pack(0, 0, 5, 1e-5, DONE) + b"first"
+    for byte in frame[:-1]:
+        os.write(feed.pipes.results.fileno(), bytes([byte]))
+        assert feed.receive() == []
+    os.write(feed.pipes.results.fileno(), frame[-1:] + RESULT.pack(1, 0, 0, 1e-5, DONE))
+    assert feed.receive() == [(tasks[0], DONE, b"first"), (tasks[1], DONE, b"")]
+    assert list(feed.tasks) == tasks[2:]
+    feed.close()
+
+
+# ---- without a server
+
+
+def test_pool_and_executor_without_a_name_need_no_server(unreachable: Client, method: str) -> None:
+    with get_context(method).Pool(2) as pool:
+        assert pool.map(remote_pool.square, range(20)) == [number * number for number in range(20)]
+        with pytest.raises(ZeroDivisionError):
+            pool.apply(divmod, (1, 0))
+        pool.close()
+        pool.join()
+    with Executor(1, mp_context=get_context(method)) as executor:
+        assert executor.submit(abs, -2).result(LONG) == 2
+    assert unreachable.state == "connecting"
+    assert not unreachable.statistics().requests
+
+
+def test_pool_without_a_name_has_nothing_to_destroy(unreachable: Client) -> None:
+    pool = Pool(1)
+    pool.close()
+    with pytest.raises(StillUsedError):
+        pool.destroy()
+    pool.join()
+    pool.destroy()
+
+
+# ---- which worker gets a task
+
+
+def test_tasks_that_wait_for_each_other_run_on_different_workers(unreachable: Client) -> None:
+    barrier = multiprocessing.get_context("fork").Barrier(3)
+    with get_context("fork").Pool(3, set_barrier, (barrier,)) as pool:
+        for _ in range(20):
+            list(pool.imap(remote_pool.square, range(500)))  # after these, a worker gets many tasks at once
+            assert len(set(pool.map(meet, range(3), chunksize=1))) == 3
+
+
+_barrier: list[Any] = []
+
+
+def set_barrier(barrier: Any) -> None:
+    _barrier.append(barrier)
+
+
+def meet(_: int) -> int:
+    _barrier[-1].wait(LONG)
+    return os.getpid()
+
+
+def test_tasks_behind_a_long_one_are_done_by_others(unreachable: Client, tmp_path: Path) -> None:
+    with Pool(2) as pool:
+        list(pool.imap(remote_pool.square, range(2000)))
+        long = pool.apply_async(wait_for_file, (str(tmp_path / "go"),))
+        assert sum(pool.imap(remote_pool.square, range(2000))) == sum(number * number for number in range(2000))
+        assert not long.ready()
+        (tmp_path / "go").touch()
+        assert long.get(LONG)
+
+
+def wait_for_file(path: str) -> bool:
+    return not eventually(Path(path).exists, "", LONG)
+
+
+def test_tasks_of_a_stopped_worker_that_it_has_not_read_are_done_by_others(unreachable: Client) -> None:
+    with Pool(2) as pool:
+        list(pool.imap(remote_pool.square, range(2000)))
+        stopped = pool._pool[0]
+        os.kill(stopped.pid, signal.SIGSTOP)
+        results = pool.imap_unordered(remote_pool.square, range(1000))
+        numbers = [results.next(LONG) for _ in range(998)]  # the stopped worker may have read one
+        os.kill(stopped.pid, signal.SIGCONT)
+        assert sorted([*numbers, *results]) == [number * number for number in range(1000)]
+
+
+def test_call_that_waits_in_the_pipe_of_a_busy_worker_can_be_cancelled(unreachable: Client, tmp_path: Path) -> None:
+    with Executor(1) as executor:
+        assert sum(executor.map(abs, range(-1000, 0))) == 500_500  # short: the worker gets several at once
+        first = executor.submit(wait_for_file, str(tmp_path / "go"))
+        others = [executor.submit(abs, number) for number in range(20)]
+        eventually(first.running)
+        assert not first.cancel()
+        assert all(future.cancel() for future in others[::2])
+        (tmp_path / "go").touch()
+        assert [future.result(LONG) for future in others[1::2]] == list(range(1, 20, 2))
+        assert first.result(LONG)
+
+
+# ---- workers that end
+
+
+def test_tasks_of_killed_workers_are_run_once_more_and_have_one_result(unreachable: Client, tmp_path: Path) -> None:
+    with Pool(2) as pool:
+        tasks = [(str(tmp_path), number) for number in range(60)]
+        found = list(pool.imap_unordered(die_sometimes, tasks))
+    assert sorted(found) == list(range(60))
+    runs = Counter(path.name.split("-")[0] for path in tmp_path.iterdir())
+    assert all(runs[str(number)] == (2 if number % 20 == 7 else 1) for number in range(60))
+
+
+def die_sometimes(arguments: tuple[str, int]) -> int:
+    """Record the run; exit in the first worker that gets a certain number."""
+    marks, number = arguments
+    is_first = not list(Path(marks).glob(f"{number}-*"))
+    Path(marks, f"{number}-{time.monotonic_ns()}").touch()
+    if number % 20 == 7 and is_first:
+        remote_pool.die()
+    return number
+
+
+def test_task_that_kills_its_workers_is_the_only_one_to_fail(unreachable: Client) -> None:
+    with Pool(2, max_deliveries=3) as pool:
+        list(pool.imap(remote_pool.square, range(1000)))
+        good = [pool.apply_async(remote_pool.square, (number,)) for number in range(50)]
+        bad = pool.apply_async(remote_pool.die)
+        more = [pool.apply_async(remote_pool.square, (number,)) for number in range(50)]
+        with pytest.raises(TaskLostError, match=r"helpers\.remote_functions\.pool\.die .*delivered 3 times"):
+            bad.get(LONG)
+        assert [one.get(LONG) for one in good + more] == [number * number for number in range(50)] * 2
+
+
+def test_idle_workers_that_are_killed_are_replaced_and_no_task_counts_as_delivered(unreachable: Client) -> None:
+    with Pool(1, max_deliveries=1) as pool:
+        for number in range(5):
+            assert pool.apply(abs, (-number,)) == number
+            (worker,) = pool._pool
+            os.kill(worker.pid, signal.SIGKILL)
+            eventually(lambda: pool._pool and pool._pool[0] is not worker)  # noqa: B023
+
+
+def test_worker_that_is_terminated_finishes_its_task_and_its_other_tasks_are_done_by_the_next(
+    unreachable: Client, tmp_path: Path
+) -> None:
+    with Pool(1, max_deliveries=1) as pool:
+        list(pool.imap(remote_pool.square, range(1000)))
+        first = pool.apply_async(wait_for_file, (str(tmp_path / "go"),))
+        others = [pool.apply_async(remote_pool.square, (number,)) for number in range(20)]
+        pool._pool[0].terminate()
+        (tmp_path / "go").touch()
+        assert first.get(LONG)
+        assert [one.get(LONG) for one in others] == [number * number for number in range(20)]
+
+
+def test_workers_run_as_many_tasks_as_configured(unreachable: Client) -> None:
+    with Pool(2, maxtasksperchild=3) as pool:
+        runs = Counter(pool.map(remote_pool.pid, range(20), chunksize=1))
+    assert max(runs.values()) <= 3
+
+
+def test_large_tasks_and_results_travel_while_workers_die(unreachable: Client, tmp_path: Path) -> None:
+    with Pool(2) as pool:
+        data = [bytes([number]) * 3_000_000 for number in range(6)]
+        results = [pool.apply_async(return_or_die, (str(tmp_path), number, data[number])) for number in range(6)]
+        assert [one.get(LONG) for one in results] == data
+
+
+def return_or_die(marks: str, number: int, data: bytes) -> bytes:
+    remote_pool.die_first(marks, number)
+    return data
+
+
+def test_task_or_result_above_the_limit_is_refused(unreachable: Client) -> None:
+    with Pool(1, max_payload=10_000) as pool:
+        with pytest.raises(PayloadTooLargeError, match="builtins.len"):
+            pool.apply(len, (bytes(20_000),))
+        with pytest.raises(PayloadTooLargeError):
+            pool.apply(bytes, (20_000,))
+        assert pool.apply(len, (bytes(2_000),)) == 2_000
+
+
+def test_connection_travels_as_in_the_standard_library(unreachable: Client) -> None:
+    ours, theirs = multiprocessing.Pipe()
+    with Pool(1) as pool:
+        result = pool.apply_async(say, (theirs,))
+        assert ours.recv() == "hello"
+        result.get(LONG)
+    resource_sharer.stop(LONG)
+
+
+def say(connection: Any) -> None:
+    connection.send("hello")
+
+
+# ---- the end
+
+
+def test_pool_that_is_terminated_in_the_middle_ends_and_leaves_no_thread_or_file(unreachable: Client) -> None:
+    def run() -> None:
+        with Pool(2) as pool:
+            results = pool.imap_unordered(remote_pool.square, iter(int, 1))
+            assert results.next(LONG) == 0
+
+    run()
+    files = len(os.listdir("/proc/self/fd"))
+    for _ in range(5):
+        run()
+    assert len(os.listdir("/proc/self/fd")) <= files
+    assert not [each for each in threading.enumerate() if each.name.startswith("distsync-pool")]
+
+
+@pytest.mark.filterwarnings("ignore:unclosed running:ResourceWarning")
+def test_callback_that_deletes_the_last_reference_ends_the_pool(unreachable: Client) -> None:
+    pools, done = [Pool(1)], threading.Event()
+    pools[0].apply_async(abs, (1,), callback=lambda _: (pools.clear(), done.set()))
+    assert done.wait(LONG)
+    eventually(lambda: not [each for each in threading.enumerate() if each.name.startswith("distsync-pool")])
+
+
+def test_workers_of_a_killed_caller_exit(unreachable: Client, tmp_path: Path) -> None:
+    context, pids = multiprocessing.get_context("spawn"), tmp_path / "pids"
+    caller = context.Process(target=be_caller, args=(str(pids),))
+    caller.start()
+    eventually(pids.exists, "", LONG)
+    eventually(lambda: len(pids.read_text().split()) == 3, "", LONG)
+    caller.kill()
+    caller.join()
+    eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids.read_text().split()), "workers", LONG)
+
+
+def be_caller(pids: str) -> None:
+    default_client.set_default(Client(hosts="127.0.0.1:1", connect_timeout=0.1))
+    pool: Any = Pool(3)
+    pool.map_async(bytes, [50_000_000] * 20, chunksize=1)  # they wait for the caller, which reads slowly
+    Path(pids).write_text(" ".join(str(each.pid) for each in pool._pool))
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
+# ---- costs
+
+
+def test_callers_and_workers_make_few_system_calls_for_each_task(
+    unreachable: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A task that is sent with others, and a result that is read with others, need none of their own."""
+    calls: Counter[str] = Counter()
+
+    def counted(name: str) -> Callable[..., Any]:
+        original = getattr(os, name)
+
+        def call(*arguments: Any) -> Any:
+            calls[name] += 1
+            return original(*arguments)
+
+        return call
+
+    with Pool(1) as pool:
+        list(pool.imap(remote_pool.square, range(2000)))
+        for name in ("read", "write"):
+            monkeypatch.setattr(os, name, counted(name))
+        list(pool.imap(remote_pool.square, range(2000)))
+        monkeypatch.undo()
+    assert calls["write"] <= 4000
+    assert calls["read"] <= 4000
