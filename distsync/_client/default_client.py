@@ -98,7 +98,7 @@ def connect(
         authkey: Secret that signs the contents of objects.
         authkeys_accepted: Further secrets whose signatures are accepted, as a list, or separated by
             commas; none of them signs.
-        codec: ``"pickle"``, ``"json"`` or a codec object; pickle by default.
+        codec: ``"pickle"``, ``"cloudpickle"``, ``"json"`` or a codec object; pickle by default.
         acl: kazoo ACLs for the znodes that the client creates. The default allows only the
             identities in ``auth``, and all users if there are none. It has no environment variable.
         tls: Whether to use TLS; by default, if ``tls_ca``, ``tls_cert`` or ``tls_key`` is given.

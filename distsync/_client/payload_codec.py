@@ -4,14 +4,14 @@ Invariant: nothing is decoded before its signature is checked.
 
 ::
 
-    unsigned:  p | payload              p pickle, j JSON, o custom codec
-    signed:    P | HMAC (32) | payload  P, J, O; HMAC-SHA256 over header, length of context, context, payload
+    unsigned:  p | payload              p pickle, c cloudpickle, j JSON, o custom codec
+    signed:    P | HMAC (32) | payload  P, C, J, O; HMAC-SHA256 over header, length of context, context, payload
 
 The context is the path of the queue, so that an item that is copied into another queue is refused.
 
 Writer and reader must have the same settings. A reader without a key refuses signed items, and a
 reader with a key refuses unsigned ones, so that a missing key is noticed at once. A reader of JSON
-refuses pickle, and the other way round.
+refuses pickle, and the other way round. A reader of pickle reads cloudpickle, and the other way round.
 
 To change a key: first all clients accept the new key; then all sign with it, and accept the old
 one; then none accepts the old one any more.
@@ -23,8 +23,10 @@ import hmac
 import json
 import pickle
 from collections.abc import Sequence
+from importlib.util import find_spec
 from typing import Any, Protocol
 
+from distsync._import_gate import importing
 from distsync._signal_handlers import raise_if_from_handler
 from distsync.errors import ConfigurationError, PayloadPickleError, PayloadRefusedError, PayloadTooLargeError
 
@@ -33,7 +35,7 @@ ENVELOPE_BYTES = 256  # of a request without the item and its path (twice in a t
 PICKLE_PROTOCOL = 5  # all supported versions of Python can read it
 DIGEST = "sha256"
 MAC_BYTES = 32
-ALLOWED = '"pickle", "json", or an object with encode(item) -> bytes and decode(bytes) -> item'
+ALLOWED = '"pickle", "cloudpickle", "json", or an object with encode(item) -> bytes and decode(bytes) -> item'
 
 
 class ItemCodec(Protocol):
@@ -52,6 +54,16 @@ class _Pickle:
         return pickle.loads(data)
 
 
+class _CloudPickle(_Pickle):
+    """Pickles lambdas, closures, and what is defined in ``__main__`` by value. Any process can read them."""
+
+    def encode(self, item: Any) -> bytes:
+        with importing():
+            import cloudpickle  # deferred: few programs use it
+        data: bytes = cloudpickle.dumps(item, PICKLE_PROTOCOL)
+        return data
+
+
 class _Json:
     """The json module's conversion: tuples become lists, keys become str."""
 
@@ -62,13 +74,21 @@ class _Json:
         return json.loads(data)
 
 
-KNOWN: dict[str, tuple[bytes, ItemCodec]] = {"pickle": (b"p", _Pickle()), "json": (b"j", _Json())}
+KNOWN: dict[str, tuple[bytes, ItemCodec]] = {
+    "pickle": (b"p", _Pickle()),
+    "cloudpickle": (b"c", _CloudPickle()),
+    "json": (b"j", _Json()),
+}
 OWN = b"o"
-HEADERS = {b"p": "pickle", b"j": "json", OWN: "a custom codec"}
+READS = {b"p": b"pc", b"c": b"pc"}
+"""What readers of pickles can read. All others read what they write."""
+HEADERS = {b"p": "pickle", b"c": "cloudpickle", b"j": "json", OWN: "a custom codec"}
 
 
 def check_codec(codec: object, setting: str = "codec") -> str | ItemCodec:
     """Return ``codec`` if it is a valid codec; raise ConfigurationError otherwise."""
+    if codec == "cloudpickle" and find_spec("cloudpickle") is None:
+        raise ConfigurationError(setting, codec, "it is not installed: pip install distsync[cloudpickle]")
     if isinstance(codec, str) and codec in KNOWN:
         return codec
     if isinstance(codec, (str, type)) or not all(callable(getattr(codec, name, None)) for name in ("encode", "decode")):
@@ -88,9 +108,9 @@ class Codec:
     ) -> None:
         checked = check_codec(codec)
         if isinstance(checked, str):
-            self.name, (self._header, self._items) = checked, KNOWN[checked]
+            self.name, (self._header, self.items) = checked, KNOWN[checked]
         else:
-            self.name, self._header, self._items = type(checked).__name__, OWN, checked
+            self.name, self._header, self.items = type(checked).__name__, OWN, checked
         self._authkey = authkey
         self._accepted = () if authkey is None else (authkey, *accepted)
         self.limit_bytes = limit_bytes
@@ -125,14 +145,14 @@ class Codec:
             payload = self._verified(header, payload, context)
         elif self.signed:
             raise PayloadRefusedError(context, "it is unsigned: its writer needs the same DISTSYNC_AUTHKEY")
-        if header.lower() != self._header:
+        if header.lower() not in READS.get(self._header, self._header):
             writer = HEADERS[header.lower()]
             raise PayloadRefusedError(context, f"its writer used {writer}, this reader {self.name}: set DISTSYNC_CODEC")
         return self._item(payload, context)
 
     def _payload(self, item: Any) -> bytes:
         try:
-            payload = self._items.encode(item)
+            payload = self.items.encode(item)
         except Exception as error:  # the user's item may raise anything
             raise_if_from_handler(error)
             raise PayloadPickleError(_described(item), self.name, _reason(error)) from error
@@ -142,7 +162,7 @@ class Codec:
 
     def _item(self, payload: bytes, context: str) -> Any:
         try:
-            return self._items.decode(payload)
+            return self.items.decode(payload)
         except Exception as error:  # pickle.loads may raise anything
             raise_if_from_handler(error)
             raise PayloadRefusedError(context, f"{self.name} cannot decode it, {_reason(error)}") from error

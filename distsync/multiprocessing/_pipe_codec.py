@@ -13,11 +13,12 @@ They are not signed: only this process and its children have the pipes.
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
 from distsync._client.settings import Settings
-from distsync.errors import ConfigurationError
+from distsync.multiprocessing._pool_codec import check_codec_of_pool
 
 TASK, RESULT = struct.Struct("<qqq"), struct.Struct("<qqqdB")
 
@@ -32,16 +33,15 @@ class PipeCodec:
     Objects of the standard library that only children may get, such as connections, pickle too.
 
     Args:
-        settings: Settings of the client. Its codec is used if it is a custom one.
+        settings: Settings of the client. Its codec is used unless it is pickle.
 
     Raises:
         ConfigurationError: The codec is JSON.
     """
 
     def __init__(self, settings: Settings) -> None:
-        codec: Any = settings.codec
-        if codec == "json":
-            raise ConfigurationError("codec", "json", "a pool's functions travel by pickle, or by a codec of your own")
-        is_pickle = codec == "pickle"
-        self.dumps = ForkingPickler.dumps if is_pickle else codec.encode
-        self.loads = ForkingPickler.loads if is_pickle else codec.decode
+        check_codec_of_pool(settings)
+        items = settings.payload_codec().items
+        is_pickle = settings.codec == "pickle"
+        self.dumps: Callable[[Any], Any] = ForkingPickler.dumps if is_pickle else items.encode
+        self.loads: Callable[[Any], Any] = ForkingPickler.loads if is_pickle else items.decode

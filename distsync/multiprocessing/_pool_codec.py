@@ -104,6 +104,17 @@ class Label(NamedTuple):
 RESULT = "/result"
 
 
+def check_codec_of_pool(settings: Settings) -> None:
+    """Raise ConfigurationError if functions cannot travel by the codec of the client.
+
+    Args:
+        settings: Settings of the client.
+    """
+    if settings.codec == "json":
+        reason = "a pool's functions travel by pickle, cloudpickle, or a codec of your own"
+        raise ConfigurationError("codec", "json", reason)
+
+
 class PoolCodec:
     """Codec of calls and results.
 
@@ -116,8 +127,7 @@ class PoolCodec:
     """
 
     def __init__(self, settings: Settings, limit_bytes: int = LIMIT_BYTES) -> None:
-        if settings.codec == "json":
-            raise ConfigurationError("codec", "json", "a pool's functions travel by pickle, or by a codec of your own")
+        check_codec_of_pool(settings)
         self._codec = settings.payload_codec(limit_bytes)
         program()  # remember its version: the file may be changed before the first task
 
@@ -136,7 +146,9 @@ class PoolCodec:
             PayloadTooLargeError: The payload exceeds the limit.
         """
         body = self._codec.encode(call, place)
-        return self._codec.encode((_MAIN, *program(), body), place) if _MAIN.encode() in body else body
+        if self._codec.name == "cloudpickle" or _MAIN.encode() not in body:  # cloudpickle sends what is in ``__main__``
+            return body
+        return self._codec.encode((_MAIN, *program(), body), place)
 
     @contextmanager
     def decode_call(self, place: str, payload: bytes, own: bool) -> Iterator[Call]:

@@ -222,3 +222,22 @@ def test_pool_says_that_it_cannot_do_without_pickle(make_client: MakeClient) -> 
 def test_bomb_is_one() -> None:
     pickle.loads(Codec("pickle").encode(Bomb(), "")[1:])
     assert os.environ.pop(BOMB) == "went off"
+
+
+def test_readers_of_pickle_and_of_cloudpickle_read_each_other(make_client: MakeClient) -> None:
+    pytest.importorskip("cloudpickle")
+    clients = [make_client(codec=codec) for codec in ("cloudpickle", "pickle", "json")]
+    ours, theirs, others = (distsync.Queue(name="q", client=client) for client in clients)
+    ours.put(lambda: 3)
+    assert theirs.get(timeout=20)() == 3
+    theirs.put(4)
+    assert ours.get(timeout=20) == 4
+    ours.put(5)
+    with pytest.raises(PayloadRefusedError, match="cloudpickle"):
+        others.get(timeout=20)
+
+
+def test_cloudpickle_that_is_not_installed_is_refused_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("distsync._client.payload_codec.find_spec", lambda _: None)
+    with pytest.raises(ConfigurationError, match=r"pip install distsync\[cloudpickle\]"):
+        Client(codec="cloudpickle")

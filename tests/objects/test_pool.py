@@ -880,6 +880,16 @@ def test_json_codec_is_refused(make_client: MakeClient) -> None:
         Pool(1, name="p", client=make_client(codec="json"))
 
 
+@pytest.mark.parametrize("name", ["p", None])
+def test_lambdas_and_closures_travel_with_cloudpickle(make_client: MakeClient, name: str | None) -> None:
+    pytest.importorskip("cloudpickle")
+    factor = 3
+    with Pool(2, name=name, client=make_client(codec="cloudpickle")) as pool:
+        assert pool.map(lambda number: number * factor, range(5)) == [0, 3, 6, 9, 12]
+        assert pool.apply(lambda: lambda: factor)() == 3
+    pool.join()
+
+
 def test_progress_is_shown_on_stderr(client: Client, capfd: pytest.CaptureFixture[str]) -> None:
     with Pool(1, name="thumbs", progress=True) as pool:
         pool.map(remote_pool.square, range(30))
