@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import threading
+import time
+import weakref
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent import futures as _stdlib
 from contextlib import suppress
@@ -282,7 +285,7 @@ class Executor(_stdlib.Executor):
 
     def map(
         self, fn: Callable[..., Result], *iterables: Iterable[Any], timeout: float | None = None, chunksize: int = 1,
-        **options: Any,
+        buffersize: int | None = None,
     ) -> Iterator[Result]:  # fmt: skip
         """Call a function with the items of the iterables, and return an iterator over the results.
 
@@ -295,14 +298,16 @@ class Executor(_stdlib.Executor):
             *iterables: One iterable for each parameter of ``fn``; the shortest one ends the calls.
             timeout: Maximum wait in seconds, from this call; None waits forever.
             chunksize: Number of items that are sent to a worker as one task.
-            **options: Further options of ``concurrent.futures.Executor.map``, such as
-                ``buffersize``.
+            buffersize: Maximum number of tasks whose results were not yielded yet. The iterables are
+                read no further. None reads them to their ends at once. Python 3.14 has this
+                parameter, too.
 
         Returns:
             An iterator over the results.
 
         Raises:
-            ValueError: ``chunksize`` is less than 1.
+            ValueError: ``chunksize`` or ``buffersize`` is less than 1.
+            TypeError: ``buffersize`` is not an integer.
             RuntimeError: The executor was shut down.
 
         Note:
@@ -310,9 +315,16 @@ class Executor(_stdlib.Executor):
         """
         if chunksize < 1:
             raise ValueError("chunksize must be >= 1.")
+        if buffersize is not None and not isinstance(buffersize, int):
+            raise TypeError("buffersize must be an integer or None")
+        if buffersize is not None and buffersize < 1:
+            raise ValueError("buffersize must be None or > 0")
         chunks = _chunks(zip(*iterables), chunksize)  # noqa: B905  # of different lengths, as the stdlib's
-        results = super().map(_call_all, repeat(fn), chunks, timeout=timeout, **options)
-        return _each(results)
+        if buffersize is None:
+            return _each(super().map(_call_all, repeat(fn), chunks, timeout=timeout))
+        until = None if timeout is None else time.monotonic() + timeout
+        pending = deque(self.submit(_call_all, fn, chunk) for chunk in islice(chunks, buffersize))
+        return _each(_buffered(weakref.ref(self), fn, chunks, pending, until))
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Refuse further calls, and stop the local workers once all calls are done.
@@ -419,6 +431,34 @@ def _chunks(items: Iterable[Any], size: int) -> Iterator[tuple[Any, ...]]:
     iterator = iter(items)
     while chunk := tuple(islice(iterator, size)):
         yield chunk
+
+
+def _buffered(
+    executor: weakref.ref[Executor],
+    fn: Callable[..., Result],
+    chunks: Iterator[tuple[Any, ...]],
+    pending: deque[_stdlib.Future[list[Result]]],
+    until: float | None,
+) -> Iterator[list[Result]]:
+    """Yield the results of the pending calls, and submit another one before each."""
+    try:
+        while pending:
+            submitter = executor()
+            if submitter is not None and (chunk := next(chunks, None)) is not None:
+                pending.append(submitter.submit(_call_all, fn, chunk))
+            submitter = chunk = None
+            yield _result_or_cancel(pending.popleft(), until)
+    finally:
+        for future in pending:
+            future.cancel()
+
+
+def _result_or_cancel(future: _stdlib.Future[Result], until: float | None) -> Result:
+    try:
+        return future.result(None if until is None else until - time.monotonic())
+    finally:
+        future.cancel()
+        del future  # an exception references this frame
 
 
 def _each(chunks: Iterable[list[Result]]) -> Iterator[Result]:

@@ -6,6 +6,7 @@ import gc
 import os
 import pickle
 import weakref
+from collections.abc import Iterator
 from concurrent import futures
 from concurrent.futures import process
 from typing import Any
@@ -79,6 +80,39 @@ def test_map_keeps_no_result_that_it_has_yielded(client: Any) -> None:
                 del made
                 gc.collect()
                 assert reference() is None
+
+
+def test_map_reads_no_further_than_its_buffer(client: Any) -> None:
+    read: list[int] = []
+
+    def numbers() -> Iterator[int]:
+        for number in range(20):
+            read.append(number)
+            yield number
+
+    with Executor(2) as executor:
+        results = executor.map(remote_pool.square, numbers(), buffersize=3)
+        assert read == [0, 1, 2]
+        for number in range(10):
+            assert next(results) == number * number
+            assert len(read) == number + 4
+        assert list(results) == [number * number for number in range(10, 20)]
+        chunks = executor.map(remote_pool.square, range(10), chunksize=4, buffersize=1)
+        assert list(chunks) == [number * number for number in range(10)]
+
+
+def test_map_with_a_buffer_ends_as_without(client: Any) -> None:
+    with Executor(1) as executor:
+        results = executor.map(remote_pool.square, [1, "a", 2], buffersize=2)
+        assert next(results) == 1
+        with pytest.raises(TypeError):
+            next(results)
+        with pytest.raises(futures.TimeoutError):
+            list(executor.map(remote_pool.slow_square, range(9), timeout=0.01, buffersize=2))
+        with pytest.raises(ValueError, match="buffersize"):
+            executor.map(abs, [1], buffersize=0)
+        with pytest.raises(TypeError, match="buffersize"):
+            executor.map(abs, [1], buffersize=1.5)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("number", [0, -1])
