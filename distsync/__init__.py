@@ -39,7 +39,7 @@ _HOMES = {
     " ConfigurationError ConfigurationWarning PatchError PrivateObjectError UnavailableError LockLostError"
     " UnreachableError ServerStartError SessionLostError OutcomeUnknownError ClientClosedError AccessDeniedError"
     " DeadlineError ObjectRemovedError StillUsedError"
-    " TaskLostError WorkerStartError SequenceExhaustedError"
+    " TaskLostError TaskTimeoutError WorkerStartError SequenceExhaustedError"
     " PeerError PayloadRefusedError CorruptNodeError",
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}

@@ -57,6 +57,7 @@ from distsync.errors import ServerStartError as ServerStartError
 from distsync.errors import SessionLostError as SessionLostError
 from distsync.errors import StillUsedError as StillUsedError
 from distsync.errors import TaskLostError as TaskLostError
+from distsync.errors import TaskTimeoutError as TaskTimeoutError
 from distsync.errors import UnavailableError as UnavailableError
 from distsync.errors import UnreachableError as UnreachableError
 from distsync.errors import UpgradeError as UpgradeError
@@ -172,6 +173,7 @@ __all__ = [
     "SimpleQueue",
     "StillUsedError",
     "TaskLostError",
+    "TaskTimeoutError",
     "Transaction",
     "UnavailableError",
     "UnreachableError",

@@ -411,6 +411,13 @@ class TaskLostError(UnavailableError, RuntimeError):
     template = "{0} in pool {1} has no result: {2}"
 
 
+class TaskTimeoutError(TaskLostError, TimeoutError):
+    """A task of a pool ran longer than ``task_timeout``, and its worker process was ended.
+
+    Its ``args`` are the task, the path of the pool, and the reason.
+    """
+
+
 class WorkerStartError(UnavailableError, RuntimeError):
     """The worker processes of a pool exit before they are ready.
 

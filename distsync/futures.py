@@ -62,6 +62,8 @@ class PoolFuture(_stdlib.Future[Result]):
             the limit; None is no limit.
         is_running: Called with this future by `running`. It returns whether a worker has started
             the call, and has not finished it.
+        interrupt: Called with this future by `cancel`. It kills the worker that runs the call, and
+            returns whether there was one.
     """
 
     __module__ = "distsync.futures"
@@ -70,9 +72,10 @@ class PoolFuture(_stdlib.Future[Result]):
         self,
         withdraw: Callable[[PoolFuture[Any], OutageLimit | None], bool],
         is_running: Callable[[PoolFuture[Any]], bool],
+        interrupt: Callable[[PoolFuture[Any]], bool],
     ) -> None:
         super().__init__()
-        self._withdraw, self._is_running = withdraw, is_running
+        self._withdraw, self._is_running, self._interrupt = withdraw, is_running, interrupt
 
     def running(self) -> bool:
         """Return whether a worker has started the call, and has not finished it.
@@ -89,12 +92,19 @@ class PoolFuture(_stdlib.Future[Result]):
         """
         return not self.done() and self._is_running(self)
 
-    def cancel(self) -> bool:
+    def cancel(self, running: bool = False) -> bool:
         """Cancel the call if no worker has started it.
 
+        Args:
+            running: Whether to cancel a call that a worker has started, too. The worker process is
+                killed, and replaced.
+
         Returns:
-            True if the call was cancelled, now or before. False if a worker has started it, or if
-            it is done.
+            True if the call was cancelled, now or before. False if it is done, or if a worker has
+            started it and ``running`` is False.
+
+        Raises:
+            ValueError: The call runs, and the executor has a name.
 
         Note:
             Costs no request if the executor has no name, or if the call was not sent yet. Otherwise
@@ -102,13 +112,13 @@ class PoolFuture(_stdlib.Future[Result]):
 
             Source: ``concurrent.futures.Future.cancel``.
         """
-        return self._cancel(None)
+        return self._cancel(None, running)
 
-    def _cancel(self, limit: OutageLimit | None) -> bool:
+    def _cancel(self, limit: OutageLimit | None, running: bool = False) -> bool:
         """Do as `cancel`, and wait for a server until ``limit``."""
         if self.cancelled():
             return True
-        if self.done() or not self._withdraw(self, limit):
+        if self.done() or not (self._withdraw(self, limit) or (running and self._interrupt(self))):
             return False
         if not super().cancel():
             return False
@@ -145,9 +155,12 @@ class Executor(_stdlib.Executor):
         max_payload: Maximum size of one encoded task or one encoded result, in bytes; None means
             64,000,000.
         progress: Whether to show a progress bar on stderr. It requires rich.
+        task_timeout: Seconds that a call may run, in an executor without a name. Then its worker is
+            killed and replaced, and its future raises TaskTimeoutError. None means no limit.
 
     Raises:
-        ValueError: A number is out of range, or ``max_workers`` is 0 without a name.
+        ValueError: A number is out of range, ``max_workers`` is 0 without a name, or ``task_timeout``
+            is given with a name.
         TypeError: ``initializer`` is not callable.
         MismatchError: A pool of this name is in use with another initializer.
         UnreachableError: The executor has a name, and no server could be reached for the client's
@@ -184,6 +197,7 @@ class Executor(_stdlib.Executor):
         max_deliveries: int | None = None,
         max_payload: int | None = None,
         progress: bool = False,
+        task_timeout: float | None = None,
     ) -> None:
         with importing():
             import concurrent.futures.process  # noqa: F401  # it cannot be imported at the end of the program
@@ -197,6 +211,7 @@ class Executor(_stdlib.Executor):
         self._pool = Pool(
             max_workers, initializer, initargs, max_tasks_per_child, mp_context,
             name=name, client=client, max_deliveries=max_deliveries, max_payload=max_payload, progress=progress,
+            task_timeout=task_timeout,
         )  # fmt: skip
         util.Finalize(self, _at_end, (self._pool,), exitpriority=20)  # before the pool is terminated
         self._max_workers, self._mp_context = self._pool._processes, self._pool._ctx
@@ -238,7 +253,7 @@ class Executor(_stdlib.Executor):
 
             Source: ``concurrent.futures.Executor.submit``.
         """
-        future: PoolFuture[Result] = PoolFuture(self._take_out, self._is_running)
+        future: PoolFuture[Result] = PoolFuture(self._take_out, self._is_running, self._interrupt)
         try:
             self._submit(future, fn, args, kwargs)
         except RuntimeError:
@@ -278,6 +293,10 @@ class Executor(_stdlib.Executor):
     def _take_out(self, future: PoolFuture[Any], limit: OutageLimit | None) -> bool:
         job = self._jobs.get(future)
         return job is not None and self._pool._withdraw(job, limit)
+
+    def _interrupt(self, future: PoolFuture[Any]) -> bool:
+        job = self._jobs.get(future)
+        return job is not None and self._pool._interrupt(job)
 
     def _is_running(self, future: PoolFuture[Any]) -> bool:
         job = self._jobs.get(future)

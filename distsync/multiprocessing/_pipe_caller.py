@@ -20,8 +20,9 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
+from distsync._client.clocks import wait_clock
 from distsync._client.outage_limit import OutageLimit
-from distsync.errors import PayloadRefusedError, PayloadTooLargeError, TaskLostError, WorkerStartError
+from distsync.errors import PayloadRefusedError, PayloadTooLargeError, TaskLostError, TaskTimeoutError, WorkerStartError
 from distsync.multiprocessing._pipe_codec import DONE, TASK, PipeCodec
 from distsync.multiprocessing._pipe_feed import PipeTask, WorkerFeed
 from distsync.multiprocessing._pool_caller import TERMINATE, UNDER_WAY, PoolCaller, ProgressListener
@@ -42,14 +43,15 @@ class PipeCaller(PoolCaller):
     Args:
         spec: Configuration of the workers.
         watcher: Notified of the progress; None notifies nothing.
+        task_timeout: Seconds that a task may run; None means no limit.
 
     Raises:
         ConfigurationError: The codec is JSON.
     """
 
-    def __init__(self, spec: WorkerSpec, watcher: ProgressListener | None) -> None:
+    def __init__(self, spec: WorkerSpec, watcher: ProgressListener | None, task_timeout: float | None = None) -> None:
         super().__init__(spec.path, watcher)
-        self._spec, self._codec = spec, PipeCodec(spec.settings)
+        self._spec, self._codec, self._task_timeout = spec, PipeCodec(spec.settings), task_timeout
         self._under_way: dict[tuple[int, int], PipeTask] = {}
         #: The tasks that no worker has, the next one first.
         self._waiting: deque[PipeTask] = deque()
@@ -198,6 +200,22 @@ class PipeCaller(PoolCaller):
             task = self._under_way.get((job, 0))
             return task is not None and not task.is_done and task.feed is not None and task.feed.tasks[0] is task
 
+    def interrupt(self, job: int) -> bool:
+        """Kill the worker that runs a job of one task.
+
+        Args:
+            job: Number of the job.
+
+        Returns:
+            Whether a worker ran it. Its result is then a TaskLostError.
+        """
+        with self._changed:
+            task = self._under_way.get((job, 0))
+            is_running = self.is_running(job)
+            if is_running and task is not None and task.feed is not None:
+                task.feed.kill(TaskLostError(str(task), self._path, "it was cancelled"))
+            return is_running
+
     # ---- receiving results
 
     def _receive(self) -> None:
@@ -225,14 +243,31 @@ class PipeCaller(PoolCaller):
                     while self._noted:
                         self._look_at(self._noted.popleft(), selector, finished, lost)
                     pause = None if self._hand_out() else TAKE_AGAIN_S
+                    if self._task_timeout is not None:
+                        pause = self._end_late_tasks(self._task_timeout, pause)
                 for task, kind, payload in finished:
                     self._deliver(task.job, task.part, self._outcome(task, kind, payload))
                     kind = payload = None  # type: ignore[assignment]
                 for task in lost:
                     reason = f"it was delivered {task.deliveries} times, and no worker lived to its end"
-                    self._deliver(task.job, task.part, (False, TaskLostError(str(task), self._path, reason)))
+                    error = task.ended or TaskLostError(str(task), self._path, reason)
+                    self._deliver(task.job, task.part, (False, error))
                 self._forget([*(each[0] for each in finished), *lost])
                 finished = lost = task = None  # type: ignore[assignment]
+
+    def _end_late_tasks(self, timeout: float, pause: float | None) -> float | None:
+        """Kill workers whose tasks run too long. Return the seconds until the next look, ``pause`` at most."""
+        now = wait_clock()
+        for feed in self._feeds:
+            if not feed.tasks or feed.is_killed or feed.has_exited:
+                continue
+            left = feed.began_at + timeout - now
+            if left <= 0:
+                reason = f"it ran longer than {timeout:g} s"
+                feed.kill(TaskTimeoutError(str(feed.tasks[0]), self._path, reason))
+            else:
+                pause = left if pause is None else min(pause, left)
+        return pause
 
     def _look_at(
         self,
@@ -266,8 +301,8 @@ class PipeCaller(PoolCaller):
         tasks, lost = list(feed.tasks), []
         feed.tasks.clear()
         if tasks and not feed.is_leaving:  # it was running the first one
-            tasks[0].deliveries += 1
-            if 0 < self._spec.max_deliveries <= tasks[0].deliveries:
+            tasks[0].deliveries += not feed.is_killed
+            if tasks[0].ended or 0 < self._spec.max_deliveries <= tasks[0].deliveries:
                 lost = [tasks.pop(0)]
                 lost[0].is_done = True
         self._put_back(tasks)

@@ -12,6 +12,8 @@ from multiprocessing import get_context
 from multiprocessing.connection import Pipe
 from typing import Any
 
+from distsync._client.clocks import wait_clock
+from distsync.errors import TaskLostError
 from distsync.multiprocessing._local_workers import LocalWorkers, WorkerProcess
 from distsync.multiprocessing._pipe_codec import LEAVING, RESULT
 from distsync.multiprocessing._pipe_worker import WorkerPipes, run_pipe_worker
@@ -37,6 +39,7 @@ class PipeTask:
         deliveries: Number of workers that have exited while they ran the task.
         feed: Pipes to the worker that has it; None if it waits.
         is_done: Whether its result has arrived.
+        ended: Why its worker was killed; None if it was not.
     """
 
     job: int
@@ -47,6 +50,7 @@ class PipeTask:
     deliveries: int = 0
     feed: WorkerFeed | None = None
     is_done: bool = False
+    ended: TaskLostError | None = None
 
     def __repr__(self) -> str:
         return f"the task {self.function} (job {self.job}, part {self.part})"
@@ -79,11 +83,15 @@ class WorkerFeed:
         #: What the pipe did not take yet.
         self._unsent: deque[memoryview] = deque()
         self._received = bytearray()
-        self.is_closed = False
+        self.is_closed = self.is_killed = False
         #: Whether the worker accepts tasks.
         self.is_ready = False
         #: Whether the process has exited, or is about to.
         self.has_exited = self.is_leaving = False
+        #: The process of the worker, once it is started.
+        self.process: Any = None
+        #: When the worker was given, or had finished what was before, the task that it runs.
+        self.began_at = 0.0
         #: Approximate duration of a task.
         self.task_seconds = AHEAD_S
 
@@ -96,7 +104,7 @@ class WorkerFeed:
         Returns:
             The number, which may be negative.
         """
-        if not self.is_ready or self.has_exited or self.is_leaving:
+        if not self.is_ready or self.has_exited or self.is_leaving or self.is_killed:
             return 0
         if self.tasks and self._waiting_bytes >= MAX_WAITING_BYTES:
             return 0
@@ -111,6 +119,8 @@ class WorkerFeed:
             tasks: The tasks.
         """
         frames = []
+        if not self.tasks:
+            self.began_at = wait_clock()
         for task in tasks:
             task.feed = self
             self.tasks.append(task)
@@ -190,6 +200,8 @@ class WorkerFeed:
                 finished.append((task, kind, bytes(received[begin + RESULT.size : end])))
             begin = end
         del received[:begin]
+        if finished:
+            self.began_at = wait_clock()
         return finished
 
     def receive_all(self) -> list[tuple[PipeTask, int, bytes]]:
@@ -205,6 +217,16 @@ class WorkerFeed:
             finished += some
             if not some and len(self._received) == size:
                 return finished
+
+    def kill(self, reason: TaskLostError) -> None:
+        """Kill the worker, because the task that it runs must end.
+
+        Args:
+            reason: The result of the task.
+        """
+        self.tasks[0].ended, self.is_killed = reason, True
+        with suppress(ValueError):  # it has exited, and another thread has closed it
+            self.process.kill()
 
     def close(self) -> None:
         """Close the pipes."""
@@ -239,7 +261,7 @@ class FedWorkers(LocalWorkers):
     def _new_process(self, theirs: Any) -> Any:
         feed = WorkerFeed(self._context.get_start_method(), self._spec.maxtasks)
         process = self._context.Process(target=run_pipe_worker, args=(self._spec, theirs, feed.pipes))
-        self._feeds[process] = feed
+        self._feeds[process], feed.process = feed, process
         return process
 
     def _on_failed_start(self, process: Any) -> None:

@@ -178,6 +178,20 @@ class PoolCaller(ABC):
     def is_running(self, job: int) -> bool:
         """Return whether a worker has started a job of one task that is not done."""
 
+    @abstractmethod
+    def interrupt(self, job: int) -> bool:
+        """Kill the worker that runs a job of one task.
+
+        Args:
+            job: Number of the job.
+
+        Returns:
+            Whether a worker ran it. Its result is then a TaskLostError.
+
+        Raises:
+            ValueError: The pool has a name.
+        """
+
     # ---- receiving results
 
     def _deliver(self, job: int, part: int, outcome: tuple[bool, Any]) -> None:

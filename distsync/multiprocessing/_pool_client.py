@@ -249,6 +249,12 @@ class PoolClient(PoolCaller):
         with self._changed:
             return is_claimed and (job, 0) in self._under_way
 
+    def interrupt(self, job: int) -> bool:
+        raise ValueError(
+            f"a call of the pool {self._path} cannot be cancelled while it runs, because its worker may be on another"
+            " machine: use an executor without a name"
+        )
+
     # ---- receiving results
 
     def _receive(self) -> None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from distsync._import_gate import importing
 from distsync._objects.base import SharedObject
-from distsync._objects.validation import validate_int
+from distsync._objects.validation import validate_int, validate_positive
 from distsync.errors import StillUsedError
 
 if TYPE_CHECKING:
@@ -63,9 +63,12 @@ class Pool(_stdlib.Pool, SharedObject):
         max_payload: Maximum size of one encoded task (chunk) or one encoded result, in bytes; None
             means 64,000,000.
         progress: Whether to show a progress bar on stderr. It requires rich.
+        task_timeout: Seconds that a task (chunk) may run, in a pool without a name. Then its worker is
+            killed and replaced, and its result is a TaskTimeoutError. None means no limit.
 
     Raises:
-        ValueError: A number is out of range, or ``processes`` is 0 without a name.
+        ValueError: A number is out of range, ``processes`` is 0 without a name, or ``task_timeout``
+            is given with a name.
         TypeError: A number is not whole, or ``initializer`` is not callable.
         MismatchError: A pool of this name is in use with another initializer.
         UnreachableError: The pool has a name, and no server could be reached for the client's first
@@ -129,12 +132,14 @@ class Pool(_stdlib.Pool, SharedObject):
         max_deliveries: int = MAX_DELIVERIES,
         max_payload: int | None = None,
         progress: bool = False,
+        task_timeout: float | None = None,
     ) -> None:
         self._pool: list[Any] = []
         self._state = _stdlib.INIT
         self._change_notifier: Any = None
         needs_workers = name is None and self._needs_workers
         self._processes = _checked(processes, needs_workers, maxtasksperchild, initializer)
+        self._task_timeout = _checked_task_timeout(task_timeout, name)
         SharedObject.__init__(self, name, client, self._place)
         if context is None:
             with importing():
@@ -169,7 +174,7 @@ class Pool(_stdlib.Pool, SharedObject):
         is_default = self._explicit_client is None
         if self._is_unnamed:
             spec = WorkerSpec(client.settings, self.path, limit, most, initializer, initargs, maxtasks, "", is_default)
-            feeding = PipeCaller(spec, watcher)
+            feeding = PipeCaller(spec, watcher, self._task_timeout)
             self._submitting: PoolCaller = feeding
             self._crew: LocalWorkers = FedWorkers(self._ctx, self._processes, spec, self._pool, feeding.note)
             self._start()
@@ -234,6 +239,10 @@ class Pool(_stdlib.Pool, SharedObject):
     def _withdraw(self, job: int, limit: OutageLimit | None) -> bool:
         """Remove a job of one task from the queue, and return whether no worker had it."""
         return self._submitting.withdraw(job, limit)
+
+    def _interrupt(self, job: int) -> bool:
+        """Kill the worker that runs a job of one task, and return whether there was one."""
+        return self._submitting.interrupt(job)
 
     def _is_running(self, job: int) -> bool:
         """Return whether a worker has started a job of one task, and has not finished it."""
@@ -349,6 +358,14 @@ def _checked(processes: int | None, needs_workers: bool, maxtasks: Any, initiali
     if initializer is not None and not callable(initializer):
         raise TypeError("initializer must be a callable")
     return processes
+
+
+def _checked_task_timeout(seconds: Any, name: str | None) -> float | None:
+    if seconds is None:
+        return None
+    if name is not None:
+        raise ValueError("task_timeout is for pools without a name: workers elsewhere do not know it")
+    return validate_positive("task_timeout", seconds)
 
 
 def _checked_limit(max_payload: Any) -> int:

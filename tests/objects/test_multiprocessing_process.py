@@ -317,9 +317,7 @@ def test_join_of_a_killed_child_succeeds_if_the_server_of_its_session_is_unreach
 
 
 @pytest.mark.slow("waits for timeouts")
-def test_joins_of_many_killed_children_wait_for_an_unreachable_server_once(
-    client: Client, unused_address: str
-) -> None:
+def test_joins_of_many_killed_children_wait_for_an_unreachable_server_once(client: Client, unused_address: str) -> None:
     """Each waited, one after the other."""
 
     def end_session() -> float:

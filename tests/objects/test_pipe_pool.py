@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 from helpers.remote_functions import pool as remote_pool
-from helpers.timing import PATIENCE, eventually
+from helpers.timing import PATIENCE, UNIT, eventually
 
-from distsync import PayloadTooLargeError, StillUsedError, TaskLostError
+from distsync import PayloadTooLargeError, StillUsedError, TaskLostError, TaskTimeoutError
 from distsync._client import default_client
 from distsync._client.client import Client
 from distsync.futures import Executor
@@ -287,6 +287,37 @@ def test_large_tasks_and_results_travel_while_workers_die(unreachable: Client, t
 def return_or_die(marks: str, number: int, data: bytes) -> bytes:
     remote_pool.die_first(marks, number)
     return data
+
+
+def test_task_that_runs_too_long_ends_alone(unreachable: Client, tmp_path: Path) -> None:
+    with Pool(2, task_timeout=10 * UNIT) as pool:
+        list(pool.imap(remote_pool.square, range(1000)))
+        late = pool.apply_async(wait_for_file, (str(tmp_path / "never"),))
+        others = [pool.apply_async(remote_pool.square, (number,)) for number in range(50)]
+        with pytest.raises(TaskTimeoutError, match=r"wait_for_file .* ran longer than"):
+            late.get(LONG)
+        assert [one.get(LONG) for one in others] == [number * number for number in range(50)]
+        assert pool.map(remote_pool.square, range(10)) == [number * number for number in range(10)]
+
+
+def test_call_that_runs_can_be_cancelled_if_asked_for(unreachable: Client, tmp_path: Path) -> None:
+    with Executor(1, max_deliveries=1) as executor:
+        assert sum(executor.map(abs, range(-1000, 0))) == 500_500
+        running = executor.submit(wait_for_file, str(tmp_path / "never"))
+        others = [executor.submit(abs, number) for number in range(20)]
+        eventually(running.running)
+        assert not running.cancel()
+        assert running.cancel(running=True)
+        assert running.cancelled()
+        assert [future.result(LONG) for future in others] == list(range(20))
+        assert not others[0].cancel(running=True)
+
+
+def test_task_timeout_is_refused_for_a_pool_with_a_name(unreachable: Client) -> None:
+    with pytest.raises(ValueError, match="without a name"):
+        Pool(1, name="p", task_timeout=1)
+    with pytest.raises(ValueError, match="task_timeout"):
+        Pool(1, task_timeout=-1)
 
 
 def test_task_or_result_above_the_limit_is_refused(unreachable: Client) -> None:
