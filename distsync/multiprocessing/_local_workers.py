@@ -77,12 +77,16 @@ class LocalWorkers:
             raise
         finally:
             theirs.close()
+        self._on_started(process)
         self._members.append(WorkerProcess(process, ours))
         self.processes.append(process)
 
     def _new_process(self, theirs: Any) -> Any:
         """Return a process object for a worker with this end of the pipe."""
         return self._context.Process(target=run_worker, args=(self._spec, theirs))
+
+    def _on_started(self, process: Any) -> None:
+        """Close what only the new process needs."""
 
     def _on_failed_start(self, process: Any) -> None:
         """Free what belongs to a process that could not be started."""

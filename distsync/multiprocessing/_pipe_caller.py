@@ -222,7 +222,7 @@ class PipeCaller(PoolCaller):
         with selectors.DefaultSelector() as selector:
             selector.register(self._wakeup, selectors.EVENT_READ)
             pause = None
-            while True:
+            while not self._no_more:  # a callback may have taken long
                 ready = selector.select(pause)
                 with self._changed:
                     if self._no_more:
@@ -236,6 +236,8 @@ class PipeCaller(PoolCaller):
                             self._is_awake = False
                         elif key.fd == feed.results_file:
                             finished += feed.receive()
+                            if feed.is_silent:
+                                selector.unregister(feed.results_file)
                         else:
                             feed.flush()
                             if feed.is_flushed:
@@ -283,9 +285,9 @@ class PipeCaller(PoolCaller):
         if feed.has_exited:
             if is_known:
                 self._feeds.remove(feed)
-                selector.unregister(feed.results_file)
-                with suppress(KeyError):
-                    selector.unregister(feed.tasks_file)
+                for file in (feed.results_file, feed.tasks_file):
+                    with suppress(KeyError):
+                        selector.unregister(file)
             finished += feed.receive_all()
             lost += self._settle(feed)
             feed.close()
@@ -368,10 +370,13 @@ class PipeCaller(PoolCaller):
         if self._watcher:
             self._watcher.close()
         self.notifier.close()
-        for feed in {*self._feeds, *self._noted}:
-            feed.close()
-        os.close(self._wakeup)
-        os.close(self._waker)
+        with self._changed:  # the encoding thread may still wait in an iterable
+            for feed in {*self._feeds, *self._noted}:
+                feed.close()
+            self._feeds.clear()
+            self._noted.clear()
+            os.close(self._wakeup)
+            os.close(self._waker)
 
 
 def _load(feed: WorkerFeed) -> int:

@@ -83,6 +83,8 @@ class WorkerFeed:
         #: What the pipe did not take yet.
         self._unsent: deque[memoryview] = deque()
         self._received = bytearray()
+        #: Whether the worker has closed its end of the pipe of results.
+        self.is_silent = False
         self.is_closed = self.is_killed = False
         #: Whether the worker accepts tasks.
         self.is_ready = False
@@ -180,9 +182,10 @@ class WorkerFeed:
         received = self._received
         try:
             data = os.read(self.results_file, READ_BYTES)
-            received += data
         except BlockingIOError:
             return []
+        self.is_silent = not data
+        received += data
         finished = []
         begin, size = 0, len(received)
         while size - begin >= RESULT.size:
@@ -263,6 +266,9 @@ class FedWorkers(LocalWorkers):
         process = self._context.Process(target=run_pipe_worker, args=(self._spec, theirs, feed.pipes))
         self._feeds[process], feed.process = feed, process
         return process
+
+    def _on_started(self, process: Any) -> None:
+        self._feeds[process].pipes.results.close()
 
     def _on_failed_start(self, process: Any) -> None:
         self._feeds.pop(process).close()

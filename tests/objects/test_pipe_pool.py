@@ -21,7 +21,7 @@ from distsync import PayloadTooLargeError, StillUsedError, TaskLostError, TaskTi
 from distsync._client import default_client
 from distsync._client.client import Client
 from distsync.futures import Executor
-from distsync.multiprocessing import get_context
+from distsync.multiprocessing import _pipe_caller, get_context
 from distsync.multiprocessing._pipe_codec import DONE, LEAVING, RESULT, TASK
 from distsync.multiprocessing._pipe_feed import PipeTask, WorkerFeed
 from distsync.multiprocessing.pool import Pool
@@ -357,6 +357,32 @@ def test_pool_that_is_terminated_in_the_middle_ends_and_leaves_no_thread_or_file
         run()
     assert len(os.listdir("/proc/self/fd")) <= files
     assert not [each for each in threading.enumerate() if each.name.startswith("distsync-pool")]
+
+
+def test_iterable_and_callback_that_block_do_not_keep_a_terminated_pool(
+    unreachable: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_pipe_caller, "LAST_S", UNIT)
+    go, reached = threading.Event(), threading.Event()
+
+    def numbers() -> Iterator[int]:
+        yield 1
+        go.wait(LONG)
+        yield 2
+
+    def block(_: object) -> None:
+        reached.set()
+        go.wait(LONG)
+
+    with Pool(1) as pool:
+        pool.imap(abs, numbers())
+        pool.apply_async(abs, (1,))
+        pool.apply_async(abs, (1,), callback=block)
+        with Pool(1) as other:
+            other.apply_async(abs, (1,), callback=block)
+            assert reached.wait(LONG)
+    go.set()
+    eventually(lambda: not [each for each in threading.enumerate() if each.name.startswith("distsync-pool")])
 
 
 @pytest.mark.filterwarnings("ignore:unclosed running:ResourceWarning")
