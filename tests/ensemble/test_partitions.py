@@ -18,7 +18,7 @@ from distsync.threading import Lock
 
 MINUTE = 60.0
 TICK_MS = 200
-PATIENT_TICKS = 100
+PATIENT_TICKS = 200
 """A server that hears nothing of its leader answers its clients for so long: here far beyond their sessions."""
 
 
