@@ -347,6 +347,9 @@ class PipeCaller(PoolCaller):
 
     # ---- the end
 
+    def outage_limit(self) -> None:
+        return None
+
     def _stop(self) -> None:
         for thread in self.threads[:1]:
             thread.join()

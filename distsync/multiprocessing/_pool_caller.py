@@ -245,6 +245,10 @@ class PoolCaller(ABC):
         """Clean up a caller whose threads were never started."""
         self._cleanup()
 
+    @abstractmethod
+    def outage_limit(self) -> OutageLimit | None:
+        """Return the limit of the waits at the end of the pool; None if it waits for no server."""
+
     def close(self) -> None:
         """Accept no more tasks, and clean up when all are done."""
         if self.state == RUN:

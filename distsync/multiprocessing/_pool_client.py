@@ -411,7 +411,6 @@ class PoolClient(PoolCaller):
         self._cleanup(jobs)
 
     def outage_limit(self) -> OutageLimit:
-        """Return the limit of the waits at the end of the pool."""
         return OutageLimit(self._client)
 
     def join(self) -> None:
