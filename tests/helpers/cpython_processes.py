@@ -172,7 +172,6 @@ def replaced(name: str) -> dict[str, Any]:
     return {each: staticmethod(function) for each, function in functions.items()}
 
 
-
 def make(name: str, family: str) -> type[unittest.TestCase]:
     """CPython's class with the functions of one face, found by spawned children under its name."""
     face = FACES[name]

@@ -25,8 +25,14 @@ from distsync.futures import Executor, TaskLostError, WorkerStartError
 LONG = 3 * PATIENCE
 
 
-def test_executor_returns_results_and_errors_as_in_the_standard_library(client: Any) -> None:
-    with Executor(2) as executor:
+@pytest.fixture(params=[None, "e"], ids=["pipes", "shared"])
+def name(request: pytest.FixtureRequest) -> Any:
+    """The name of an executor. Without one, its calls travel by pipes."""
+    return request.param
+
+
+def test_executor_returns_results_and_errors_as_in_the_standard_library(client: Any, name: str | None) -> None:
+    with Executor(2, name=name) as executor:
         assert isinstance(executor, futures.Executor)
         assert executor.submit(pow, 2, exp=5).result(LONG) == 32
         assert list(executor.map(remote_pool.square, range(10))) == [number * number for number in range(10)]
@@ -51,8 +57,8 @@ def test_future_runs_from_the_start_of_its_call_to_its_end(client: Any) -> None:
         assert (begun.running(), waiting.running()) == (False, False)
 
 
-def test_error_of_a_call_has_the_traceback_of_the_worker_as_its_cause(client: Any) -> None:
-    with Executor(1) as executor:
+def test_error_of_a_call_has_the_traceback_of_the_worker_as_its_cause(client: Any, name: str | None) -> None:
+    with Executor(1, name=name) as executor:
         error = executor.submit(divmod, 1, 0).exception(LONG)
         with pytest.raises(ZeroDivisionError) as in_map:
             list(executor.map(divmod, [1], [0]))
@@ -61,9 +67,9 @@ def test_error_of_a_call_has_the_traceback_of_the_worker_as_its_cause(client: An
         assert "ZeroDivisionError" in each.__cause__.tb
 
 
-def test_result_that_cannot_be_sent_raises_the_error_of_the_attempt(client: Any) -> None:
+def test_result_that_cannot_be_sent_raises_the_error_of_the_attempt(client: Any, name: str | None) -> None:
     """It was a MaybeEncodingError, as that of a Pool."""
-    with Executor(1) as executor:
+    with Executor(1, name=name) as executor:
         error = executor.submit(remote_pool.some_lambda).exception(LONG)
         strange = executor.submit(remote_pool.ExitsWhenPickled).exception(LONG)
     assert isinstance(error, (pickle.PicklingError, AttributeError))
@@ -72,8 +78,8 @@ def test_result_that_cannot_be_sent_raises_the_error_of_the_attempt(client: Any)
     assert type(strange) is SystemExit
 
 
-def test_map_keeps_no_result_that_it_has_yielded(client: Any) -> None:
-    with Executor(1) as executor:
+def test_map_keeps_no_result_that_it_has_yielded(client: Any, name: str | None) -> None:
+    with Executor(1, name=name) as executor:
         for chunksize in (1, 3):
             for made in executor.map(remote_pool.Made, range(6), chunksize=chunksize):
                 reference = weakref.ref(made)
@@ -82,7 +88,7 @@ def test_map_keeps_no_result_that_it_has_yielded(client: Any) -> None:
                 assert reference() is None
 
 
-def test_map_reads_no_further_than_its_buffer(client: Any) -> None:
+def test_map_reads_no_further_than_its_buffer(client: Any, name: str | None) -> None:
     read: list[int] = []
 
     def numbers() -> Iterator[int]:
@@ -90,7 +96,7 @@ def test_map_reads_no_further_than_its_buffer(client: Any) -> None:
             read.append(number)
             yield number
 
-    with Executor(2) as executor:
+    with Executor(2, name=name) as executor:
         results = executor.map(remote_pool.square, numbers(), buffersize=3)
         assert read == [0, 1, 2]
         for number in range(10):
@@ -101,8 +107,8 @@ def test_map_reads_no_further_than_its_buffer(client: Any) -> None:
         assert list(chunks) == [number * number for number in range(10)]
 
 
-def test_map_with_a_buffer_ends_as_without(client: Any) -> None:
-    with Executor(1) as executor:
+def test_map_with_a_buffer_ends_as_without(client: Any, name: str | None) -> None:
+    with Executor(1, name=name) as executor:
         results = executor.map(remote_pool.square, [1, "a", 2], buffersize=2)
         assert next(results) == 1
         with pytest.raises(TypeError):
@@ -121,8 +127,8 @@ def test_number_of_workers_is_checked_as_in_the_standard_library(client: Any, nu
         Executor(number)
 
 
-def test_workers_are_found_where_programs_look_for_them(client: Any) -> None:
-    with Executor(2) as executor:
+def test_workers_are_found_where_programs_look_for_them(client: Any, name: str | None) -> None:
+    with Executor(2, name=name) as executor:
         assert executor._max_workers == 2
         assert executor.submit(os.getpid).result(LONG) in executor._processes
         assert executor._mp_context.get_start_method()
@@ -147,22 +153,24 @@ def test_stopped_workers_end_the_calls_that_run_and_the_others_are_cancelled(cli
     assert len(workers) == 1
 
 
-def test_future_of_a_call_that_exits_has_the_exception_as_in_the_standard_library(client: Any) -> None:
-    with Executor(1) as executor:
+def test_future_of_a_call_that_exits_has_the_exception_as_in_the_standard_library(
+    client: Any, name: str | None
+) -> None:
+    with Executor(1, name=name) as executor:
         future = executor.submit(remote_pool.leave)
         assert isinstance(future.exception(LONG), SystemExit)
         assert executor.submit(remote_pool.square, 3).result(LONG) == 9
 
 
-def test_calls_without_result_raise_broken_executor_as_in_the_standard_library(client: Any) -> None:
-    with Executor(1, max_deliveries=1) as executor:
+def test_calls_without_result_raise_broken_executor_as_in_the_standard_library(client: Any, name: str | None) -> None:
+    with Executor(1, name=name, max_deliveries=1) as executor:
         with pytest.raises(futures.BrokenExecutor, match="delivered 1 times") as lost:
             executor.submit(remote_pool.die).result(LONG)
         assert executor.submit(remote_pool.square, 3).result(LONG) == 9
     assert type(lost.value) is TaskLostError
     assert isinstance(lost.value, distsync.errors.TaskLostError)
     assert str(pickle.loads(pickle.dumps(lost.value))) == str(lost.value)
-    with Executor(1, initializer=remote_pool.fail_to_begin) as executor:
+    with Executor(1, name=name, initializer=remote_pool.fail_to_begin) as executor:
         with pytest.raises(futures.BrokenExecutor, match="no model file") as failed:
             executor.submit(remote_pool.square, 3).result(LONG)
     assert type(failed.value) is WorkerStartError

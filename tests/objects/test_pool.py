@@ -83,7 +83,7 @@ def remaining(pool: Any, observer: Observer) -> list[str]:
 
 def test_terminate_without_a_server_interrupts_no_call_of_the_program(far: Client, proxy: Proxy) -> None:
     """It interrupted a call in a thread that had got the identifier of one of the pool's threads, which had ended."""
-    pool = Pool(1, client=far)
+    pool = Pool(1, name="p", client=far)
     pool.close()
     pool.join()
     lock, acquired = Lock(name="x", client=far), list[bool]()
@@ -116,7 +116,7 @@ def test_running_task_is_completed_before_join_returns_although_the_client_is_cl
 ) -> None:
     """Its worker was killed, and a warning said that no server answered."""
     begun, may_end, ended = tmp_path / "begun", tmp_path / "may_end", tmp_path / "ended"
-    pool = Pool(1, client=client)
+    pool = Pool(1, name="p", client=client)
     pool.apply_async(remote_pool.wait_for_file, (begun, may_end, ended))
     eventually(begun.exists)
     pool.close()
@@ -138,7 +138,7 @@ def test_worker_with_maxtasksperchild_keeps_its_result_until_a_server_answers(
     monkeypatch.setattr(_pool_worker, "POLL_S", UNIT)
     begun, may_end, ended = tmp_path / "begun", tmp_path / "may_end", tmp_path / "ended"
     client = make_far(session_timeout=20 * UNIT)
-    with Pool(1, maxtasksperchild=1, client=client) as pool:
+    with Pool(1, name="p", maxtasksperchild=1, client=client) as pool:
         result = pool.apply_async(remote_pool.wait_for_file, (begun, may_end, ended))
         eventually(begun.exists)
         worker = pool._pool[0].pid
