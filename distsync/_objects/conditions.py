@@ -57,8 +57,9 @@ class Condition(LockDelegate, SharedObject):
 
         Waiters are notified in FIFO order.
 
-        Znodes: ``<namespace>/condition/<name>/waiters/_c_<guid>-lock-<sequence>``, ephemeral, one
-        for each waiter; ``.../lock``, the condition's own lock.
+        Znodes: ``<namespace>/condition/<name>``, a container, which the server deletes when no process
+        waits and none has the lock; ``.../waiters/_c_<guid>-lock-<sequence>``, ephemeral, one for each
+        waiter; ``.../lock``, the condition's own lock.
 
         Source: ``threading.Condition``; ZooKeeper recipes, "Queues", for the queue of waiters.
 
@@ -88,17 +89,21 @@ class Condition(LockDelegate, SharedObject):
             raise AttributeError(f"lock={lock!r} has no acquire(){hint}")
         super().__init__(name, client, path, acl)
         self._explicit_lock = lock
+        self._own_lock: Any = None
 
     def _arguments(self) -> tuple[Any, ...]:
         return (self._explicit_lock,)
 
     @property
     def _lock(self) -> Any:
-        if self._explicit_lock is None:
+        if self._explicit_lock is not None:
+            return self._explicit_lock
+        if self._own_lock is None:
             self._condition  # noqa: B018  the lock's znodes are below ours and are deleted with it
-            self._explicit_lock = self._lock_type(client=self._explicit_client, path=f"{self.path}/lock")
-            self._explicit_lock._bind(self._module)
-        return self._explicit_lock
+            self._own_lock = self._lock_type(client=self._explicit_client, path=f"{self.path}/lock")
+            self._own_lock._bind(self._module)
+            self._own_lock._is_in_container = True
+        return self._own_lock
 
     @property
     def _condition(self) -> ConditionCore:

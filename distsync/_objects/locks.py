@@ -51,6 +51,8 @@ class LockBase(Revocable):
     _kind = "lock"
     #: Whether only the thread that holds the lock can release it.
     _only_owner_releases: ClassVar[bool] = False
+    #: Whether the znode above its own is a container, too, because it belongs to an object that has no other data.
+    _is_in_container = False
     #: For each layout, the part of a contender's name that denotes its kind.
     _name_suffixes: ClassVar[dict[str, str]] = {"curator": wait_queue.LOCK, "kazoo": wait_queue.KAZOO_LOCK}
 
@@ -94,6 +96,8 @@ class LockBase(Revocable):
         core = self._shared_state(partial(kind, name_suffix=suffix))
         if core.name_suffix != suffix:
             raise MismatchError("the layout", self.path, core.name_suffix, suffix)
+        if self._is_in_container:
+            core.ensure_directory = wait_queue.ensure_container_in_container
         return core
 
     def _grant(self) -> Grant | None:

@@ -92,10 +92,11 @@ async def read_all(*requests: Request[Any]) -> tuple[Any, ...]:
         await Connected()
 
 
-async def ensure(path: str, data: bytes = b"", *, container: bool = False) -> None:
+async def ensure(path: str, data: bytes = b"", *, container: bool = False, container_parents: int = 0) -> None:
     """Create the znode and its parents unless they exist.
 
-    ``data`` is only written to a new znode.
+    ``data`` is only written to a new znode. The next ``container_parents`` znodes above it become
+    containers, too. The server may delete one of them between two requests here.
     """
     while True:
         try:
@@ -104,7 +105,8 @@ async def ensure(path: str, data: bytes = b"", *, container: bool = False) -> No
         except NodeExistsError:
             return
         except NoNodeError:
-            await ensure(parent_of(path))
+            above = max(0, container_parents - 1)
+            await ensure(parent_of(path), container=container_parents > 0, container_parents=above)
         except INTERRUPTED:
             await Connected()
 

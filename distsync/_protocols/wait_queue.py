@@ -244,6 +244,11 @@ async def ensure_container(directory: str) -> None:
     await ensure(directory, container=True)
 
 
+async def ensure_container_in_container(directory: str) -> None:
+    """Create the directory as a container, and so its parent, which the server then deletes, too."""
+    await ensure(directory, container=True, container_parents=1)
+
+
 async def never_granted(directory: str, guid: str) -> QueueEntry | None:
     """Return None: the default for queues in which no other process removes our contender."""
     return None
@@ -490,6 +495,7 @@ async def acquire(
     contender_data: bytes,
     rule: Rule = any_contender,
     proves_session: bool = False,
+    ensure_directory: Callable[[str], Awaitable[None]] = ensure_container,
 ) -> QueueEntry | None:
     """Enqueue and wait for our turn (`wait_for_turn`), or return None at the deadline.
 
@@ -498,7 +504,9 @@ async def acquire(
     """
     while True:
         try:
-            entry, (listing,) = await enqueue(directory, name_suffix, contender_data, Children(directory))
+            entry, (listing,) = await enqueue(
+                directory, name_suffix, contender_data, Children(directory), ensure_directory=ensure_directory
+            )
         except DeadlineError as error:
             raise_if_from_handler(error)
             return None

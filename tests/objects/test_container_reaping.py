@@ -67,7 +67,7 @@ def held(lock: Any) -> Any:
         return lock
 
 
-def waited(condition: Condition) -> Condition:
+def waited(condition: Any) -> Any:
     with condition:
         condition.notify()
         condition.wait(0)
@@ -109,6 +109,9 @@ USES: dict[str, Callable[[Client], Any]] = {
     "writer": lambda client: held(SharedLock(name="s", client=client).writer),
     "Condition": lambda client: waited(Condition(name="c", client=client)),
     "Election": lambda client: held(Election(name="e", client=client)),
+    "Election, as a condition": lambda client: waited(Election(name="ec", client=client)),
+    "Condition with a lock": lambda client: waited(Condition(Lock(name="cl", client=client), name="cc", client=client)),
+    "multiprocessing.Condition": lambda client: waited(mp.Condition(name="mc", client=client)),
     "DoubleBarrier": lambda client: met(DoubleBarrier(1, name="d", client=client)),
     "Group": lambda client: joined(Group(name="g", client=client)),
 }
@@ -119,8 +122,7 @@ def is_deleted(client: Client, path: str) -> bool:
 
 
 @pytest.mark.slow_on("zookeeper")
-# a Condition is not deleted
-@pytest.mark.parametrize("use", [*(use for use in USES if use != "Condition"), "Semaphore(0)"])
+@pytest.mark.parametrize("use", [*USES, "Semaphore(0)"])
 def test_object_can_be_used_again_after_its_container_was_reaped(clients: list[Client], use: str) -> None:
     client, _ = clients
     uses = {**USES, "Semaphore(0)": lambda client: signalled(Semaphore(0, name="signal", client=client))}

@@ -46,8 +46,7 @@ class Condition(AsyncObject):
 
         Waiters are notified in FIFO order.
 
-        Znodes: ``<namespace>/condition/<name>/waiters/_c_<guid>-lock-<sequence>``, ephemeral, one
-        for each waiter; ``.../lock``, the condition's own lock.
+        Znodes: those of ``distsync.threading.Condition``.
 
         Source: ``asyncio.Condition``; ZooKeeper recipes, "Queues", for the queue of waiters.
 
@@ -82,6 +81,7 @@ class Condition(AsyncObject):
                 twin._condition  # noqa: B018  registers the condition's znode, which contains the lock's
                 self._lock_made = Lock(client=twin._explicit_client, path=f"{twin.path}/lock")
                 self._lock_made._sync._bind(twin._module)
+                self._lock_made._sync._is_in_container = True
             else:
                 self._lock_made = _lock_of_twin(twin._explicit_lock)
         return self._lock_made

@@ -100,6 +100,8 @@ class LockCore:
         self.path = path
         self.name_suffix = name_suffix
         self.rule = rule
+        #: Creates the directory if it does not exist.
+        self.ensure_directory = wait_queue.ensure_container
         self.contending = False
         self.local_handovers = 0
         self.grant: Grant | None = None
@@ -231,7 +233,9 @@ class LockCore:
         return await self.occupied()
 
     async def _contend(self, owner: object, contender_data: bytes, linger: float = 0.0) -> bool:
-        entry = await wait_queue.acquire(self.path, self.name_suffix, contender_data, self.rule)
+        entry = await wait_queue.acquire(
+            self.path, self.name_suffix, contender_data, self.rule, ensure_directory=self.ensure_directory
+        )
         if entry is None:
             return False
         try:

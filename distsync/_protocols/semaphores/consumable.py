@@ -58,8 +58,7 @@ class SignalCore:
         return await take(self, self.turns, self.takers, contender_data, blocking, self._ensure) is not None
 
     async def _ensure(self, folder: str) -> None:
-        await ensure(self.path, container=True)
-        await ensure(folder, container=True)
+        await ensure(folder, container=True, container_parents=1)
 
     async def try_take(self) -> str | None:
         while names := await self._names():  # if others took all of these, there may be new ones

@@ -10,8 +10,14 @@ notification of a receiver that is gone passes to the next waiter: at once if th
 interrupted; if its session ended, at the next notify, or when a waiter looks by itself, at most
 half a session timeout later.
 
+The server deletes the containers when no process waits, and none holds a lock below ``<path>``. The list
+is lost then, but all waiters in it are gone, and so are those to which their notifications could pass. A
+transaction that changes the list requires the znode of a waiter that was there when the list was read.
+The container was not deleted and created again in between, so the version is that of the same list.
+
 Znodes:
-  ``<path>``                                    data: JSON list of notified, unconfirmed waiters
+  ``<path>``                                    container, data: JSON list of notified, unconfirmed waiters
+  ``<path>/waiters``                            container
   ``<path>/waiters/_c_<guid>-lock-<sequence>``  ephemeral; version greater than 0 if notified
 """
 
@@ -45,7 +51,7 @@ from distsync._protocols.steps import (
     WakeReason,
     Watch,
 )
-from distsync._protocols.wait_queue import LOCK, QueueEntry, enqueue, in_order
+from distsync._protocols.wait_queue import LOCK, QueueEntry, enqueue, ensure_container_in_container, in_order
 from distsync._signal_handlers import is_interrupt, raise_if_from_handler
 from distsync.errors import (
     BadVersionError,
@@ -106,8 +112,8 @@ class ConditionCore:
         self.receipts = receipts
 
     async def _ensure_directory(self, directory: str) -> None:
-        await ensure(self.path, b"[]")
-        await ensure(directory, container=True)
+        await ensure(self.path, b"[]", container=True)
+        await ensure_container_in_container(directory)  # the server may have deleted the former in between
 
     async def enlist(self, contender_data: bytes, entries: list[QueueEntry]) -> None:
         """Enqueue a waiter, and append its entry to ``entries``. Later notifications count it."""
@@ -171,12 +177,6 @@ class ConditionCore:
         except NoNodeError:
             return 0
 
-    async def _read_or_create(self) -> ConditionState:
-        """Return the state; create the condition if it does not exist."""
-        while (state := await self._read_state()) is None:
-            await self._ensure_directory(self.waiters)
-        return state
-
     async def _read_state(self) -> ConditionState | None:
         """Return the state; None if the condition does not exist."""
         listing, node = await read_all(Children(self.waiters), GetData(self.path))
@@ -195,7 +195,9 @@ class ConditionCore:
         """Notify the first ``count`` waiters, or all if None. Return the number notified."""
         notified, changed_by_others = 0, set[str]()
         while count is None or notified < count:
-            state = await self._read_or_create()
+            state = await self._read_state()
+            if state is None:
+                break
             unnotified = [name for name in state.waiting if name not in changed_by_others]
             wanted = len(unnotified) if count is None else count - notified
             chosen = unnotified[: min(wanted + len(state.lost_receivers), CHUNK)]
@@ -228,9 +230,9 @@ class ConditionCore:
         """Notify the first waiters in place of receivers that are gone, if we are one of these
         waiters.
         """
-        state = await self._read_or_create()
-        successors = state.waiting[: len(state.lost_receivers)]
-        if entry.name in successors:
+        state = await self._read_state()
+        successors = [] if state is None else state.waiting[: len(state.lost_receivers)]
+        if state is not None and entry.name in successors:
             try:
                 await self.receipts.commit(*self._mark_operations(state, successors))
             except (BadVersionError, NoNodeError):
@@ -263,8 +265,8 @@ class ConditionCore:
         may_be_unlisted = False
         try:
             while (await Connected()).session_id == entry.session_id:
-                state = await self._read_or_create()
-                if entry.name not in state.notified:
+                state = await self._read_state()
+                if state is None or entry.name not in state.notified:
                     await delete_own(entry.path, entry.session_id)
                     return
                 rest = [name for name in (*state.notified, *state.lost_receivers) if name != entry.name]
