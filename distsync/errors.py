@@ -32,6 +32,7 @@
         ObjectRemovedError (ReferenceError)   a shared object was deleted
         StillUsedError    (RuntimeError)      other processes use the object that is to be deleted
         TaskLostError     (RuntimeError)      a task of a pool has no result
+          TaskTimeoutError (TimeoutError)     it ran longer than ``task_timeout``
         WorkerStartError  (RuntimeError)      the workers of a pool exit before they are ready
       PeerError                     another program wrote invalid data
         PayloadRefusedError                   an item is unsigned, altered or unreadable
