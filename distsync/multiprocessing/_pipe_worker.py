@@ -26,6 +26,9 @@ from distsync.multiprocessing._worker_base import (
     outcome,
 )
 
+#: Seconds between checks of whether the parent has exited, during a wait for the rest of a task or for the lock.
+WATCH_S = 1.0
+
 
 @dataclass(frozen=True)
 class WorkerPipes:
@@ -76,6 +79,7 @@ class PipeWorker(BaseWorker):
         self._codec, self._pipes = PipeCodec(spec.settings), pipes
         self._tasks, self._results, self._lock = pipes.tasks.fileno(), pipes.results.fileno(), pipes.lock
         os.set_blocking(self._results, False)
+        os.set_blocking(self._tasks, False)
         self._wakeup, self._waker = os.pipe()
         os.set_blocking(self._waker, False)
         self._has_task, self._has_event = select.poll(), select.poll()
@@ -111,25 +115,38 @@ class PipeWorker(BaseWorker):
         """Wait for the next task; return None if the worker must stop."""
         try:
             while not self._is_draining:
-                with self._lock:
+                while not self._lock.acquire(timeout=WATCH_S):
+                    self._check_parent()
+                try:
                     if self._has_task.poll(0):  # otherwise the parent has taken it back
                         job, part, length = TASK.unpack(self._read(TASK.size))
                         return job, part, self._read(length)
+                finally:
+                    self._lock.release()
                 self._has_event.poll()
         except EOFError:  # the parent has exited
             self._is_orphan = True
         return None
 
     def _read(self, length: int) -> bytes:
-        data = os.read(self._tasks, length) if length else b""
-        if len(data) == length:
-            return data
-        parts = [data]
-        while length := length - len(parts[-1]):
-            parts.append(os.read(self._tasks, length))
-            if not parts[-1]:
+        parts = []
+        while length:
+            try:
+                data = os.read(self._tasks, length)
+            except BlockingIOError:  # forked workers have the writable end, too, so that no end of file may come
+                if not self._has_task.poll(1000 * WATCH_S):
+                    self._check_parent()
+                continue
+            if not data:
                 raise EOFError
-        return b"".join(parts)
+            length -= len(data)
+            parts.append(data)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def _check_parent(self) -> None:
+        """Raise EOFError if the parent has exited, perhaps while it sent a task or took one back."""
+        if self._is_orphan:
+            raise EOFError
 
     def _execute(self, job: int, part: int, payload: bytes) -> None:
         began = perf_counter()
@@ -179,7 +196,7 @@ class PipeWorker(BaseWorker):
         may_go_on = select.poll()
         may_go_on.register(self._results, select.POLLOUT)
         while rest and not self._is_orphan:
-            may_go_on.poll(1000)
+            may_go_on.poll(1000 * WATCH_S)
             try:
                 rest = rest[os.write(self._results, rest) :]
             except BlockingIOError:

@@ -412,6 +412,34 @@ def be_caller(pids: str) -> None:
     os.kill(os.getpid(), signal.SIGSTOP)
 
 
+def test_workers_that_read_a_task_of_a_killed_caller_exit(unreachable: Client, tmp_path: Path) -> None:
+    context, pids = multiprocessing.get_context("spawn"), tmp_path / "pids"
+    caller = context.Process(target=be_caller_of_large_tasks, args=(str(pids),))
+    caller.start()
+    eventually(pids.exists, "", LONG)
+    eventually(lambda: len(pids.read_text().split()) == 2, "", LONG)
+    caller.kill()
+    caller.join()
+    eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids.read_text().split()), "workers", LONG)
+
+
+def be_caller_of_large_tasks(pids: str) -> None:
+    default_client.set_default(Client(hosts="127.0.0.1:1", connect_timeout=0.1))
+    with get_context("fork").Pool(2) as pool:
+        WorkerFeed.flush = lambda feed: _send_half(feed, pids)  # type: ignore[method-assign]
+        pool.map(len, [bytes(200_000)] * 2, chunksize=1)
+
+
+def _send_half(feed: WorkerFeed, pids: str) -> None:
+    """Write a part of a task, and nothing more."""
+    if not feed._unsent or len(feed._unsent[0]) < 200_000:
+        return
+    feed._unsent[0] = feed._unsent[0][os.write(feed.tasks_file, feed._unsent[0][:50_000]) :]
+    eventually(lambda: not feed._may_take.poll(0), "", LONG)  # the worker has read it
+    with Path(pids).open("a") as file:
+        file.write(f"{feed.process.pid} ")
+
+
 # ---- costs
 
 
