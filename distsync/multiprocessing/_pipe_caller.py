@@ -308,6 +308,8 @@ class PipeCaller(PoolCaller):
                 lost = [tasks.pop(0)]
                 lost[0].is_done = True
         self._put_back(tasks)
+        if tasks and self._crew.is_hopeless:  # the other tasks were failed before these were put back
+            self.notifier.put()
         return lost
 
     def _outcome(self, task: PipeTask, kind: int, payload: bytes) -> tuple[bool, Any]:

@@ -17,7 +17,7 @@ import pytest
 from helpers.remote_functions import pool as remote_pool
 from helpers.timing import PATIENCE, UNIT, eventually
 
-from distsync import PayloadTooLargeError, StillUsedError, TaskLostError, TaskTimeoutError
+from distsync import PayloadTooLargeError, StillUsedError, TaskLostError, TaskTimeoutError, WorkerStartError
 from distsync._client import default_client
 from distsync._client.client import Client
 from distsync.futures import Executor
@@ -311,6 +311,35 @@ def test_call_that_runs_can_be_cancelled_if_asked_for(unreachable: Client, tmp_p
         assert running.cancelled()
         assert [future.result(LONG) for future in others] == list(range(20))
         assert not others[0].cancel(running=True)
+
+
+def test_tasks_of_a_worker_that_cannot_be_replaced_fail_after_a_long_callback(
+    unreachable: Client, tmp_path: Path
+) -> None:
+    reached, go = threading.Event(), threading.Event()
+
+    def block(_: object) -> None:
+        reached.set()
+        go.wait(LONG)
+
+    with get_context("fork").Pool(1, fail_if_file_exists, (str(tmp_path / "fail"),)) as pool:
+        first = pool.apply_async(abs, (1,), callback=block)
+        assert reached.wait(LONG)
+        others = [pool.apply_async(wait_for_file, (str(tmp_path / "never"),)) for _ in range(3)]
+        eventually(lambda: pool._submitting.is_running(others[0]._job), "", LONG)  # type: ignore[attr-defined]
+        (tmp_path / "fail").touch()
+        os.kill(pool._pool[0].pid, signal.SIGKILL)
+        eventually(lambda: pool._crew.is_hopeless and not pool._crew.processes, "", LONG)
+        eventually(lambda: not pool._submitting.notifier._is_set, "", LONG)  # type: ignore[attr-defined]
+        go.set()
+        for other in others:
+            with pytest.raises(WorkerStartError):
+                other.get(LONG)
+        assert first.get(LONG) == 1
+
+
+def fail_if_file_exists(path: str) -> None:
+    assert not Path(path).exists()
 
 
 def test_task_timeout_is_refused_for_a_pool_with_a_name(unreachable: Client) -> None:
