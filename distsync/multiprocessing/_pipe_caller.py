@@ -319,7 +319,9 @@ class PipeCaller(PoolCaller):
             outcome: tuple[bool, Any] = self._codec.loads(payload)
             return outcome
         except Exception as error:  # whatever a method of the value raises
-            reason = f"the caller cannot decode it, {type(error).__name__}: {error}"
+            reason = f"the caller cannot decode it, {type(error).__name__}"
+            with suppress(Exception):  # its text may raise another one
+                reason = f"{reason}: {error}"
             return False, PayloadRefusedError(f"{task} of {self._path}, as it came back", reason)
         except BaseException as error:  # the result calls sys.exit() when it is unpickled, for example
             return False, error

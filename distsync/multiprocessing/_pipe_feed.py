@@ -92,7 +92,8 @@ class WorkerFeed:
         self.has_exited = self.is_leaving = False
         #: The process of the worker, once it is started.
         self.process: Any = None
-        #: When the worker was given, or had finished what was before, the task that it runs.
+        #: When the worker was given, or had finished what was before, the task that it runs, or last sent a part of
+        #: its result.
         self.began_at = 0.0
         #: Approximate duration of a task.
         self.task_seconds = AHEAD_S
@@ -203,7 +204,7 @@ class WorkerFeed:
                 finished.append((task, kind, bytes(received[begin + RESULT.size : end])))
             begin = end
         del received[:begin]
-        if finished:
+        if data:  # a result that arrives in parts is not late, however long this process did not read it
             self.began_at = wait_clock()
         return finished
 

@@ -17,7 +17,14 @@ import pytest
 from helpers.remote_functions import pool as remote_pool
 from helpers.timing import PATIENCE, UNIT, eventually
 
-from distsync import PayloadTooLargeError, StillUsedError, TaskLostError, TaskTimeoutError, WorkerStartError
+from distsync import (
+    PayloadRefusedError,
+    PayloadTooLargeError,
+    StillUsedError,
+    TaskLostError,
+    TaskTimeoutError,
+    WorkerStartError,
+)
 from distsync._client import default_client
 from distsync._client.client import Client
 from distsync.futures import Executor
@@ -298,6 +305,51 @@ def test_task_that_runs_too_long_ends_alone(unreachable: Client, tmp_path: Path)
             late.get(LONG)
         assert [one.get(LONG) for one in others] == [number * number for number in range(50)]
         assert pool.map(remote_pool.square, range(10)) == [number * number for number in range(10)]
+
+
+def test_large_result_that_waits_for_a_callback_is_not_late(unreachable: Client, tmp_path: Path) -> None:
+    reached, go = threading.Event(), threading.Event()
+
+    def block(_: object) -> None:
+        reached.set()
+        go.wait(LONG)
+
+    with Pool(2, task_timeout=10 * UNIT) as pool:
+        pool.apply_async(abs, (1,), callback=block)
+        assert reached.wait(LONG)
+        large = pool.apply_async(return_large, (str(tmp_path / "done"),))
+        eventually((tmp_path / "done").exists, "", LONG)
+        time.sleep(11 * UNIT)
+        go.set()
+        assert len(large.get(LONG)) == 5_000_000
+
+
+def return_large(mark: str) -> bytes:
+    Path(mark).touch()
+    return bytes(5_000_000)
+
+
+def test_result_whose_error_has_no_text_fails_alone(unreachable: Client) -> None:
+    with Pool(1) as pool:
+        with pytest.raises(PayloadRefusedError, match="TextlessError"):
+            pool.apply_async(HereUnreadable, (os.getpid(),)).get(LONG)
+        assert pool.apply_async(abs, (-2,)).get(LONG) == 2
+
+
+class TextlessError(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError
+
+
+class HereUnreadable:
+    """A value that cannot be read in one process."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+
+    def __setstate__(self, state: dict[str, int]) -> None:
+        if state["pid"] == os.getpid():
+            raise TextlessError
 
 
 def test_call_that_runs_can_be_cancelled_if_asked_for(unreachable: Client, tmp_path: Path) -> None:
