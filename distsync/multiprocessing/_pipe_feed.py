@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
-from multiprocessing import get_context
+from multiprocessing import get_all_start_methods, get_context
 from multiprocessing.connection import Pipe
 from typing import Any
 
@@ -62,11 +62,11 @@ class WorkerFeed:
     No method waits for the worker.
 
     Args:
-        method: Start method of the worker.
+        method: Start method of the worker; None if it is not known, and the default one is assumed.
         maxtasks: Number of tasks after which the worker exits; None means no limit.
     """
 
-    def __init__(self, method: str, maxtasks: int | None) -> None:
+    def __init__(self, method: str | None, maxtasks: int | None) -> None:
         self._taken, self._tasks = Pipe(duplex=False)
         self._results, self._put = Pipe(duplex=False)
         self._lock = get_context(method).Lock()
@@ -263,7 +263,8 @@ class FedWorkers(LocalWorkers):
         self._feeds: dict[Any, WorkerFeed] = {}
 
     def _new_process(self, theirs: Any) -> Any:
-        feed = WorkerFeed(self._context.get_start_method(), self._spec.maxtasks)
+        method = self._context.get_start_method()
+        feed = WorkerFeed(method if method in get_all_start_methods() else None, self._spec.maxtasks)
         process = self._context.Process(target=run_pipe_worker, args=(self._spec, theirs, feed.pipes))
         self._feeds[process], feed.process = feed, process
         return process
