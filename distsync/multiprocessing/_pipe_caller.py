@@ -62,6 +62,7 @@ class PipeCaller(PoolCaller):
         self._noted: deque[WorkerFeed] = deque()
         self._wakeup, self._waker = os.pipe()
         self._is_awake = self._no_more = False
+        self._pid = os.getpid()
 
     def _loops(self) -> tuple[Callable[[], None], ...]:
         return self._supervise, self._encode, self._receive
@@ -171,6 +172,8 @@ class PipeCaller(PoolCaller):
             self._waiting_bytes += len(task.frame)
 
     def withdraw(self, job: int, limit: OutageLimit | None = None) -> bool:
+        if self._pid != os.getpid():  # a forked child: its parent's workers are not its own
+            return False
         with self._changed:
             task = self._under_way.get((job, 0))
             if task is None and job in self.cache:  # it is not encoded yet
@@ -196,6 +199,8 @@ class PipeCaller(PoolCaller):
         return is_waiting
 
     def is_running(self, job: int) -> bool:
+        if self._pid != os.getpid():
+            return False
         with self._changed:
             task = self._under_way.get((job, 0))
             return task is not None and not task.is_done and task.feed is not None and task.feed.tasks[0] is task
@@ -209,6 +214,8 @@ class PipeCaller(PoolCaller):
         Returns:
             Whether a worker ran it. Its result is then a TaskLostError.
         """
+        if self._pid != os.getpid():
+            return False
         with self._changed:
             task = self._under_way.get((job, 0))
             is_running = self.is_running(job)

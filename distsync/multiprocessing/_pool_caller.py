@@ -5,6 +5,7 @@ The threads do not reference the pool object, so that a pool can be deleted.
 
 from __future__ import annotations
 
+import os
 import queue
 import threading
 from abc import ABC, abstractmethod
@@ -42,9 +43,12 @@ class Notifier:
         self.reader, self._writer = connection.Pipe(duplex=False)
         self._lock = threading.Lock()
         self._is_set = self._closed = False
+        self._pid = os.getpid()
 
     def put(self, _: object = None) -> None:
         """Wake the thread. The name is the one that ``multiprocessing.pool`` calls."""
+        if self._pid != os.getpid():  # a forked child: the thread is its parent's
+            return
         with self._lock:
             if not (self._is_set or self._closed):
                 self._is_set = True

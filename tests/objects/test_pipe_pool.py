@@ -423,6 +423,32 @@ def say(connection: Any) -> None:
     connection.send("hello")
 
 
+# ---- forked children of the caller
+
+
+def test_forked_child_that_cancels_and_shuts_down_leaves_the_executor_to_its_parent(
+    unreachable: Client, tmp_path: Path
+) -> None:
+    with Executor(1, mp_context=get_context("fork")) as executor:
+        assert sum(executor.map(abs, range(-1000, 0))) == 500_500
+        first = executor.submit(wait_for_file, str(tmp_path / "go"))
+        others = [executor.submit(abs, number) for number in range(20)]
+        eventually(first.running)
+        child = multiprocessing.get_context("fork").Process(target=cancel_all, args=(executor, [first, *others]))
+        child.start()
+        child.join(LONG)
+        assert child.exitcode == 0
+        (tmp_path / "go").touch()
+        assert [future.result(LONG) for future in others] == list(range(20))
+        notifier = executor._pool._submitting.notifier
+        eventually(lambda: not notifier._is_set and not notifier.reader.poll(), "a signal of the child", LONG)
+
+
+def cancel_all(executor: Any, futures: list[Any]) -> None:
+    assert not any(future.cancel(running=True) for future in futures)
+    executor.shutdown(wait=False)
+
+
 # ---- the end
 
 
