@@ -96,7 +96,10 @@ class Label(NamedTuple):
         if function in _HELPERS and args and len(args[0]) == 2:
             function, several = args[0]
             items = len(several)
-        module, name = getattr(function, "__module__", None), getattr(function, "__qualname__", None)
+        try:
+            module, name = getattr(function, "__module__", None), getattr(function, "__qualname__", None)
+        except Exception:  # whatever __getattr__ of a callable object raises
+            module = name = None
         return cls(f"{module}.{name}" if module and name else type(function).__name__, items)
 
 

@@ -336,6 +336,19 @@ def test_result_whose_error_has_no_text_fails_alone(unreachable: Client) -> None
         assert pool.apply_async(abs, (-2,)).get(LONG) == 2
 
 
+def test_function_that_does_not_tell_its_name_is_called(unreachable: Client) -> None:
+    with Pool(1) as pool:
+        assert pool.apply_async(NamelessFunction()).get(LONG) == 7
+
+
+class NamelessFunction:
+    def __call__(self) -> int:
+        return 7
+
+    def __getattr__(self, name: str) -> Any:
+        raise RuntimeError(name) if name == "__qualname__" else AttributeError(name)
+
+
 class TextlessError(Exception):
     def __str__(self) -> str:
         raise RuntimeError
