@@ -1,7 +1,7 @@
 """CPython's tests for processes run with some start methods on some servers, unless all are asked for.
 
-The calls of each of CPython's families must reach the client: one that binds classes before ours take their place tests
-the standard library.
+The calls of each of CPython's families must reach the client, or a pipe to the worker of a pool without a name: one that
+binds classes before ours take their place tests the standard library.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from collections.abc import Iterator
 
 import pytest
 from helpers.reached import Reached, requests_of
+
+from distsync.multiprocessing._pipe_caller import PipeCaller
 
 CONNECTED = ("face", "start_method", "connected")
 """The fixtures after which the client is connected."""
@@ -39,8 +41,10 @@ def reached() -> Iterator[Reached]:
 
 
 @pytest.fixture(autouse=True)
-def reaches_client(request: pytest.FixtureRequest, reached: Reached) -> Iterator[None]:
-    """Count the requests of a case of CPython's that runs on distsync."""
+def reaches_client(
+    request: pytest.FixtureRequest, reached: Reached, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[None]:
+    """Count the requests of a case of CPython's that runs on distsync, and the tasks that it sends by pipes."""
     ready = [name for name in CONNECTED if name in request.fixturenames]
     if not ready or not hasattr(request.node, "callspec"):
         yield
@@ -48,7 +52,8 @@ def reaches_client(request: pytest.FixtureRequest, reached: Reached) -> Iterator
     for name in ready:
         request.getfixturevalue(name)
     client, chosen = request.getfixturevalue("client"), request.node.callspec.params
-    before = requests_of(client)
+    before, submit, submitted = requests_of(client), PipeCaller._submit, list[object]()
+    monkeypatch.setattr(PipeCaller, "_submit", lambda *task: submitted.append(task[1]) or submit(*task))  # type: ignore[func-returns-value]
     yield
     family = chosen["family"] if "family" in chosen else chosen["case"].family
-    reached.add(f"{request.node.originalname}: {family}", requests_of(client) - before)
+    reached.add(f"{request.node.originalname}: {family}", requests_of(client) - before + len(submitted))

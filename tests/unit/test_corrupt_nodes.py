@@ -51,4 +51,4 @@ def test_malformed_data_is_corrupt_or_yields_a_default(read: Callable[[str, byte
     except CorruptNodeError as error:
         assert PATH in str(error)
     else:
-        assert found in ([], (None, ()), (False, 60_000, None), election.Leading(data, "", 0))
+        assert found in ([], (None, ()), (60_000, None), election.Leading(data, "", 0))
