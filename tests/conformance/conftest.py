@@ -1,7 +1,7 @@
 """CPython's tests for processes run with some start methods on some servers, unless all are asked for.
 
-The calls of each of CPython's families must reach the client, or a pipe to the worker of a pool without a name: one that
-binds classes before ours take their place tests the standard library.
+The calls of each of CPython's families must reach the client, or a pipe to the worker of a pool: one that binds classes
+before ours take their place tests the standard library.
 """
 
 from __future__ import annotations
@@ -41,9 +41,7 @@ def reached() -> Iterator[Reached]:
 
 
 @pytest.fixture(autouse=True)
-def reaches_client(
-    request: pytest.FixtureRequest, reached: Reached, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[None]:
+def reaches_client(request: pytest.FixtureRequest, reached: Reached, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Count the requests of a case of CPython's that runs on distsync, and the tasks that it sends by pipes."""
     ready = [name for name in CONNECTED if name in request.fixturenames]
     if not ready or not hasattr(request.node, "callspec"):

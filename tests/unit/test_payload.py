@@ -63,7 +63,7 @@ def test_custom_codec_is_used() -> None:
 
 @pytest.mark.parametrize("codec", ["Pickle", "", "yaml", None, 3, Utf8, object()])
 def test_object_that_is_no_codec_is_a_configuration_error(codec: Any) -> None:
-    with pytest.raises(ConfigurationError, match='"pickle", "json"'):
+    with pytest.raises(ConfigurationError, match='"pickle", "cloudpickle", "json"'):
         Codec(codec)
 
 
