@@ -203,12 +203,12 @@ class Executor(_stdlib.Executor):
             import concurrent.futures.process  # noqa: F401  # it cannot be imported at the end of the program
             from multiprocessing import util
 
-            from distsync.multiprocessing.pool import MAX_DELIVERIES, Pool  # multiprocessing comes with it
+            from distsync.multiprocessing.pool import MAX_DELIVERIES, ExecutorPool  # multiprocessing comes with it
 
         if isinstance(max_workers, int) and (max_workers < 0 or (max_workers == 0 and name is None)):
             raise ValueError("max_workers must be greater than 0")
         max_deliveries = MAX_DELIVERIES if max_deliveries is None else max_deliveries
-        self._pool = Pool(
+        self._pool = ExecutorPool(
             max_workers, initializer, initargs, max_tasks_per_child, mp_context,
             name=name, client=client, max_deliveries=max_deliveries, max_payload=max_payload, progress=progress,
             task_timeout=task_timeout,

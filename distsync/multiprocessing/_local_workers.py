@@ -46,10 +46,13 @@ class LocalWorkers:
         count: Number of processes.
         spec: Configuration of each worker.
         processes: The pool's list of process objects, which this object updates.
+        daemon: Whether the processes are daemonic, and so may have no children of their own.
     """
 
-    def __init__(self, context: Any, count: int, spec: WorkerSpec, processes: list[Any]) -> None:
-        self._context, self._count, self._spec = context, count, spec
+    def __init__(
+        self, context: Any, count: int, spec: WorkerSpec, processes: list[Any], daemon: bool = True
+    ) -> None:
+        self._context, self._count, self._spec, self._daemon = context, count, spec, daemon
         self.processes = processes
         self._members: list[WorkerProcess] = []
         self._lock = threading.RLock()
@@ -68,7 +71,7 @@ class LocalWorkers:
         ours, theirs = Pipe()
         process = self._new_process(theirs)
         process.name = process.name.replace("Process", "PoolWorker")
-        process.daemon = True
+        process.daemon = self._daemon
         try:
             process.start()
         except BaseException:
@@ -92,9 +95,14 @@ class LocalWorkers:
         """Free what belongs to a process that could not be started."""
 
     @property
-    def is_hopeless(self) -> bool:
+    def is_failing(self) -> bool:
         """Whether further processes would fail too, because the last ones failed in a row."""
         return self.failures >= max(MAX_FAILED_STARTS, self._count)
+
+    @property
+    def is_hopeless(self) -> bool:
+        """Whether further processes would fail too, and none runs tasks."""
+        return self.is_failing and not any(member.is_ready for member in self._members)
 
     def waitables(self) -> list[Any]:
         """Return objects for ``connection.wait``, ready if a worker exits or sends a message.

@@ -247,6 +247,7 @@ class FedWorkers(LocalWorkers):
         count: Number of processes.
         spec: Configuration of each worker.
         processes: The pool's list of process objects, which this object updates.
+        daemon: Whether the processes are daemonic, and so may have no children of their own.
         on_change: Called with the pipes to a worker that has become ready, or has exited.
     """
 
@@ -256,9 +257,10 @@ class FedWorkers(LocalWorkers):
         count: int,
         spec: WorkerSpec,
         processes: list[Any],
+        daemon: bool,
         on_change: Callable[[WorkerFeed], object],
     ) -> None:
-        super().__init__(context, count, spec, processes)
+        super().__init__(context, count, spec, processes, daemon)
         self._on_change = on_change
         self._feeds: dict[Any, WorkerFeed] = {}
 

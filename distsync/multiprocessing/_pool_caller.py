@@ -13,6 +13,7 @@ from multiprocessing import connection, util
 from typing import Any, Protocol
 
 from distsync._client import lifecycle
+from distsync._client.clocks import wait_clock
 from distsync._client.outage_limit import OutageLimit
 from distsync._log import OwnLogger
 from distsync.errors import TaskLostError
@@ -20,6 +21,9 @@ from distsync.multiprocessing._local_workers import LocalWorkers
 
 #: Maximum number of unfinished tasks. At this number, iterables are not read further.
 UNDER_WAY = 4000
+
+#: Seconds after which a worker is started again, after failures.
+RETRY_S = 0.5
 
 RUN, CLOSE, TERMINATE = "RUN", "CLOSE", "TERMINATE"
 
@@ -114,6 +118,8 @@ class PoolCaller(ABC):
         self._changed = threading.Condition()
         self._crew: LocalWorkers
         self.threads: list[threading.Thread] = []
+        #: When a worker may be started again, after failures.
+        self._fill_at = 0.0
         #: Held by the thread that terminates, of several.
         self._terminating = threading.RLock()
         #: Whether the caller has ended.
@@ -216,11 +222,12 @@ class PoolCaller(ABC):
         """Replace workers, like ``multiprocessing.pool.Pool._handle_workers``. Clean up at the end."""
         while self.state == RUN or (self.cache and self.state != TERMINATE):
             self._crew.poll()
+            pause = None
             if self._crew.is_hopeless:
                 self._fail_hopeless()
             else:
-                self._fill()
-            connection.wait([*self._crew.waitables(), self.notifier.reader])
+                pause = self._fill()
+            connection.wait([*self._crew.waitables(), self.notifier.reader], pause)
             self.notifier.heard()
         if self.state != TERMINATE:
             self._crew.stop_when_idle()
@@ -231,13 +238,21 @@ class PoolCaller(ABC):
     def _fail_hopeless(self) -> None:
         """Fail all unfinished tasks, because the local workers exit before they are ready."""
 
-    def _fill(self) -> None:
+    def _fill(self) -> float | None:
+        """Start missing workers. Return the seconds after which to try again; None if all have been started."""
+        now, crew = wait_clock(), self._crew
+        if now < self._fill_at:
+            return self._fill_at - now
         try:
-            self._crew.start_missing()
-        except Exception as error:
-            self._crew.failures += 1
-            self._crew.story = f"{type(error).__name__}: {error}"
-            self.notifier.put()
+            crew.start_missing()
+        except Exception as error:  # there are too many processes, for example
+            crew.failures += 1
+            crew.story = f"{type(error).__name__}: {error}"
+            self._fill_at = now + RETRY_S
+            return RETRY_S
+        if crew.is_failing:  # others run tasks; the new ones may exit like those before
+            self._fill_at = now + RETRY_S
+        return None
 
     # ---- the end
 

@@ -116,6 +116,8 @@ class Pool(_stdlib.Pool, SharedObject):
     _is_private_if_unnamed = True
     #: Path of the pool of a manager; None for any other pool.
     _place: str | None = None
+    #: Whether the local workers are daemonic processes, as those of multiprocessing's pool.
+    _has_daemons = True
     #: Whether a pool without a name must have local workers, because it has no others.
     _needs_workers = True
 
@@ -176,7 +178,9 @@ class Pool(_stdlib.Pool, SharedObject):
             spec = WorkerSpec(client.settings, self.path, limit, most, initializer, initargs, maxtasks, "", is_default)
             feeding = PipeCaller(spec, watcher, self._task_timeout)
             self._submitting: PoolCaller = feeding
-            self._crew: LocalWorkers = FedWorkers(self._ctx, self._processes, spec, self._pool, feeding.note)
+            self._crew: LocalWorkers = FedWorkers(
+                self._ctx, self._processes, spec, self._pool, self._has_daemons, feeding.note
+            )
             self._start()
             return
         call: Any = None if initializer is None else (initializer, initargs, {})
@@ -191,7 +195,7 @@ class Pool(_stdlib.Pool, SharedObject):
             text,
         )  # fmt: skip
         self._submitting = calling
-        self._crew = LocalWorkers(self._ctx, self._processes, spec, self._pool)
+        self._crew = LocalWorkers(self._ctx, self._processes, spec, self._pool, self._has_daemons)
         self._start()
 
     def _start(self) -> None:
@@ -326,6 +330,17 @@ class Pool(_stdlib.Pool, SharedObject):
         self._submitting.join()
         for process in self._pool:
             process.join()
+
+
+class ExecutorPool(Pool):
+    """The pool of an Executor. Its workers may have children, as those of ProcessPoolExecutor.
+
+    Args:
+        *args: Positional arguments of Pool.
+        **keywords: Keyword arguments of Pool.
+    """
+
+    _has_daemons = False
 
 
 def _cpus() -> int:

@@ -121,6 +121,11 @@ def test_map_with_a_buffer_ends_as_without(client: Any, name: str | None) -> Non
             executor.map(abs, [1], buffersize=1.5)  # type: ignore[arg-type]
 
 
+def test_call_may_use_an_executor_of_its_own(client: Any, name: str | None) -> None:
+    with Executor(1, name=name) as executor:
+        assert executor.submit(remote_pool.nested_square, 3).result(LONG) == 9
+
+
 @pytest.mark.parametrize("number", [0, -1])
 def test_number_of_workers_is_checked_as_in_the_standard_library(client: Any, number: int) -> None:
     with pytest.raises(ValueError, match="max_workers must be greater than 0"):

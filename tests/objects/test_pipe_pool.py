@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import multiprocessing
 import os
 import signal
@@ -28,7 +29,7 @@ from distsync import (
 from distsync._client import default_client
 from distsync._client.client import Client
 from distsync.futures import Executor
-from distsync.multiprocessing import _pipe_caller, get_context
+from distsync.multiprocessing import _pipe_caller, _pool_caller, get_context
 from distsync.multiprocessing._pipe_codec import DONE, LEAVING, RESULT, TASK
 from distsync.multiprocessing._pipe_feed import PipeTask, WorkerFeed
 from distsync.multiprocessing.pool import Pool
@@ -276,6 +277,49 @@ def test_worker_that_is_terminated_finishes_its_task_and_its_other_tasks_are_don
         (tmp_path / "go").touch()
         assert first.get(LONG)
         assert [one.get(LONG) for one in others] == [number * number for number in range(20)]
+
+
+def test_workers_that_cannot_be_started_for_a_while_are_started_later(
+    unreachable: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All tasks failed, because the attempts followed one another without a pause."""
+    context, failed = get_context("fork"), []
+    start, may_start = context.Process.start, threading.Event()
+
+    def start_later(process: Any) -> None:
+        if not may_start.is_set():
+            failed.append(process)
+            raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+        start(process)
+
+    with context.Pool(1) as pool:
+        assert pool.apply(abs, (-1,)) == 1
+        worker = pool._pool[0]
+        monkeypatch.setattr(context.Process, "start", start_later)
+        os.kill(worker.pid, signal.SIGKILL)
+        eventually(lambda: failed)
+        result, before = pool.apply_async(abs, (-3,)), len(failed)
+        eventually(lambda: len(failed) > before)
+        may_start.set()
+        assert result.get(LONG) == 3
+
+
+def test_tasks_are_done_by_the_workers_that_live_if_others_cannot_be_replaced(
+    unreachable: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context = get_context("fork")
+
+    def fail(_: object) -> None:
+        raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(_pool_caller, "RETRY_S", 0.01)
+    with context.Pool(2) as pool:
+        crew: Any = pool._crew
+        eventually(lambda: all(member.is_ready for member in crew._members))
+        monkeypatch.setattr(context.Process, "start", fail)
+        os.kill(pool._pool[0].pid, signal.SIGKILL)
+        eventually(lambda: crew.is_failing)
+        assert pool.map(abs, range(-100, 0)) == list(range(100, 0, -1))
 
 
 def test_workers_run_as_many_tasks_as_configured(unreachable: Client) -> None:

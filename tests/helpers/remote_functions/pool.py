@@ -18,6 +18,7 @@ from distsync._client import default_client
 from distsync._protocols.pool.tasks import MAX_CLAIMED, PoolCore
 from distsync._protocols.queues.claim_layout import ClaimedItem
 from distsync._protocols.steps import Wait
+from distsync.futures import Executor
 from distsync.multiprocessing import Manager
 from distsync.multiprocessing._pool_codec import LIMIT_BYTES
 from distsync.multiprocessing._pool_worker import Worker
@@ -28,6 +29,12 @@ from helpers.timing import UNIT, eventually
 
 def square(number: int) -> int:
     return number * number
+
+
+def nested_square(number: int) -> int:
+    """Let a worker of a worker compute the square."""
+    with Executor(1) as executor:
+        return executor.submit(square, number).result(60)
 
 
 def slow_square(number: int) -> int:
