@@ -73,10 +73,14 @@ class _PickleUse(threading.local):
     Attributes:
         is_moved: Whether it is in a queue, which gives it to one receiver. Such a pickle is a reference of its own.
         is_copied: Whether the object is copied, and no pickle is made.
+        received: Where to add the objects without a name that are made from such a pickle.
     """
 
     is_moved = False
     is_copied = False
+
+    def __init__(self) -> None:
+        self.received: list[SharedObject] = []
 
 
 pickle_use = _PickleUse()
@@ -524,6 +528,11 @@ class SharedObject:
         reference.keep()
         return None
 
+    def _return_token(self) -> None:
+        """Leave the reference to the pickle from which the object was made, because another process will read it."""
+        if self._reference is not None:
+            self._reference.disclaim()
+
     def __copy__(self) -> Any:
         """Return another Python object for the same object. Both have the same lifetime in this process."""
         try:
@@ -669,6 +678,7 @@ def unnamed_object(
     found._home = home
     _import_lifetimes()
     if pickle_use.is_moved and token is not None:
+        pickle_use.received.append(found)
         found._token = token
         found._refer(found.client)
     return found

@@ -13,7 +13,8 @@ from distsync._objects.validation import refuse_positional, validate_maxsize, va
 from distsync._protocols.queues.bulk import Progress, get_many, put_many
 from distsync._protocols.queues.fifo import QueueCore
 from distsync._protocols.queues.ordered import OrderedCore, PriorityCore, TakenItem, is_class_missing, key_of
-from distsync._signal_handlers import raise_if_from_handler
+from distsync._protocols.steps import Signal
+from distsync._signal_handlers import is_from_handler, raise_if_from_handler
 from distsync.errors import DeadlineError, PayloadRefusedError, ShutDown
 
 if TYPE_CHECKING:
@@ -29,6 +30,18 @@ class _Call(threading.local):
 
     block: bool = True
     timeout: float | None = None
+
+
+class Transit(list[tuple[str, bytes]]):
+    """The items that a call of `get` has removed from the queue, as paths and data.
+
+    Attributes:
+        objects: Objects without a name that were unpickled from them.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.objects: list[SharedObject] = []
 
 
 class _QueueBase(SharedObject, Generic[Item]):
@@ -55,14 +68,14 @@ class _QueueBase(SharedObject, Generic[Item]):
         finally:
             pickle_use.is_moved = False
 
-    def _decoded_from_move(self, data: bytes) -> Item:
+    def _decoded_from_move(self, data: bytes, transit: Transit) -> Item:
         """Return the item in bytes that were removed from the queue."""
         try:
-            pickle_use.is_moved = True
+            pickle_use.is_moved, pickle_use.received = True, transit.objects
             item: Item = self.client.codec.decode(data, self.path)
             return item
         finally:
-            pickle_use.is_moved = False
+            pickle_use.is_moved, pickle_use.received = False, []
 
     def _put_now(self, item: Item, block: bool, timeout: float | None, maxsize: int) -> None:
         core = self._core
@@ -84,11 +97,29 @@ class _QueueBase(SharedObject, Generic[Item]):
             raise
 
     def _get_now(self, block: bool, timeout: float | None, maxsize: int) -> Item:
-        data = self._run(self._core.get(describe(), block, maxsize), timeout)
-        if data is None:
-            self._late()
-            raise Empty
-        return self._decoded_from_move(data)
+        core = self._core
+        transit = Transit()
+        try:
+            data = self._run(core.get(describe(), block, maxsize, transit), timeout)
+            if data is None:
+                self._late()
+                raise Empty
+            return self._decoded_from_move(data, transit)
+        except BaseException as error:
+            self._put_back_if_interrupted(core, transit, error)
+            raise
+
+    def _put_back_if_interrupted(self, core: QueueCore, transit: Transit, error: BaseException) -> None:
+        """Put items in transit back if ``error`` is an interrupt, and not that of an item.
+
+        This is done in the background, before this process gets another item.
+        """
+        if transit and (isinstance(error, KeyboardInterrupt) or is_from_handler(error)):
+            for each in transit.objects:
+                each._return_token()
+            settled = Signal()
+            core.unsettled.add(settled)
+            self.client.background(core.put_back(transit, settled))
 
 
 class Queue(_QueueBase[Item]):
@@ -215,8 +246,8 @@ class Queue(_QueueBase[Item]):
 
             If the session ends, the call continues in the next one. If interrupted, or late, an item
             in transit is put back in its place, before this process gets another one. As in the
-            standard library, an item is lost if the interrupt hits the last instructions of the
-            call; a JoinableQueue would redeliver it.
+            standard library, an item is lost if the interrupt hits between the return of the call
+            and the assignment by its caller; a JoinableQueue would redeliver it.
 
             Source: ZooKeeper recipes, "Queues".
         """
@@ -344,18 +375,23 @@ class Queue(_QueueBase[Item]):
         if n < 1:
             raise ValueError(f"n must be 1 or more, not {n}")
         seconds, core = validate_timeout(timeout, "queue", block), self._core
-        found = self._run(get_many(core, n, describe(), bool(block), self.maxsize), seconds)
-        if found is None:
-            self._late()
-            raise Empty
-        return self._all_decoded(found)
+        transit = Transit()
+        try:
+            found = self._run(get_many(core, n, describe(), bool(block), self.maxsize, transit), seconds)
+            if found is None:
+                self._late()
+                raise Empty
+            return self._all_decoded(found, transit)
+        except BaseException as error:
+            self._put_back_if_interrupted(core, transit, error)
+            raise
 
-    def _all_decoded(self, found: list[bytes]) -> list[Item]:
+    def _all_decoded(self, found: list[bytes], transit: Transit) -> list[Item]:
         got: list[Item] = []
         refused: BaseException | None = None
         for data in found:
             try:
-                got.append(self._decoded_from_move(data))
+                got.append(self._decoded_from_move(data, transit))
             except (PayloadRefusedError, SystemExit) as error:  # an item can call sys.exit() when it is unpickled
                 raise_if_from_handler(error)
                 refused = error
@@ -575,11 +611,11 @@ class PriorityQueue(Queue[Item]):
     def _key(self, item: Item) -> str:
         return key_of(item)
 
-    def _decoded_from_move(self, data: bytes) -> Item:
+    def _decoded_from_move(self, data: bytes, transit: Transit) -> Item:
         """Return the item; raise the error of its comparison if it was removed because of that."""
         assert isinstance(data, TakenItem)
         try:
-            item = super()._decoded_from_move(data)
+            item = super()._decoded_from_move(data, transit)
         except PayloadRefusedError as error:
             core = self._core
             if is_class_missing(error) and isinstance(core, PriorityCore):

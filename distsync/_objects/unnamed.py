@@ -88,6 +88,10 @@ class Reference:
         """Note that it is the reference that this process uses, of those that were made at the same time."""
         self.uses.is_confirmed = True
 
+    def disclaim(self) -> None:
+        """Let the end of this reference change nothing, because the pickle that it came from is put back."""
+        self.uses.is_confirmed = False
+
     def succeeded_by(self, made: Reference) -> Reference:
         """Return the reference that is used instead of this one from now on: ``made``, or one that was made before."""
         if self.uses.is_kept or self.uses.issued:  # other processes may have references that go back to this one

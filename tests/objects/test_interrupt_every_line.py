@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import random
 import signal
@@ -35,17 +36,20 @@ from distsync import (
     Semaphore,
     SharedLock,
     Transaction,
+    multiprocessing,
 )
 from distsync._client.client import Client
 from distsync._objects.base import SharedObject
 from distsync._protocols.queues import claim_queue as joinable_protocol
+from distsync._protocols.receipts import CommitOutcome, Receipts
 from distsync._protocols.retries import read_all
 from distsync._protocols.steps import Exists
 from distsync._protocols.wait_queue import contenders
+from distsync.asyncio import Queue as AsyncQueue
 from distsync.multiprocessing import BoundedSemaphore as MultiprocessingBoundedSemaphore
 from distsync.multiprocessing import Semaphore as MultiprocessingSemaphore
 from distsync.multiprocessing import Value
-from distsync.queue import Empty
+from distsync.queue import Empty, LifoQueue, PriorityQueue, Queue, SimpleQueue
 
 STEP = int(os.environ.get("DISTSYNC_TEST_STRIKES_STEP", "7"))
 """Interrupt only at each n-th place: all of them take minutes."""
@@ -418,6 +422,58 @@ def test_interrupt_at_the_end_of_a_get_or_task_done_loses_no_item(client: Client
             each.done()
         eventually(lambda: unfinished(theirs) == 0, f"an item is left after an interrupt at the end {which}")
         theirs.put("item")
+
+
+class AfterCommit(Strike):
+    """Interrupt at the ``which``-th place after a transaction, when nothing is in flight any more."""
+
+    committed = False
+
+    def __call__(self, frame: FrameType, event: str, arg: Any) -> None:
+        if self.committed:
+            super().__call__(frame, event, arg)
+        elif event == "return" and frame.f_code is Receipts.commit.__code__:
+            self.committed = isinstance(arg, CommitOutcome)
+
+
+async def awaited_get(queue: Any) -> Any:
+    return await queue.get()
+
+
+#: How an item is got from a queue, and the kind of the same queue that gets the other items.
+GETS: dict[str, tuple[Callable[..., Any], Callable[[Any], object], Any]] = {
+    "Queue.get": (Queue, lambda queue: queue.get(), Queue),
+    "Queue.get_nowait": (Queue, lambda queue: queue.get_nowait(), Queue),
+    "Queue.get_many": (Queue, lambda queue: queue.get_many(2), Queue),
+    "LifoQueue.get": (LifoQueue, lambda queue: queue.get(), LifoQueue),
+    "PriorityQueue.get": (PriorityQueue, lambda queue: queue.get(), PriorityQueue),
+    "SimpleQueue.get": (SimpleQueue, lambda queue: queue.get(), SimpleQueue),
+    "multiprocessing.Queue.get": (multiprocessing.Queue, lambda queue: queue.get(), Queue),
+    "multiprocessing.JoinableQueue.get": (multiprocessing.JoinableQueue, lambda queue: queue.get(False), Queue),
+    "multiprocessing.SimpleQueue.get": (multiprocessing.SimpleQueue, lambda queue: queue.get(), SimpleQueue),
+    "asyncio.Queue.get_nowait": (AsyncQueue, lambda queue: queue.get_nowait(), Queue),
+    "asyncio.Queue.get": (AsyncQueue, lambda queue: asyncio.run(awaited_get(queue)), Queue),
+}
+
+
+@pytest.mark.parametrize("call", GETS)
+def test_interrupt_after_an_item_was_taken_puts_it_back(call: str, client: Client) -> None:
+    """In its place, before this process gets another item."""
+    kind, get, same_kind = GETS[call]
+    ours, queue = kind(name="q"), same_kind(name="q")
+
+    def fill() -> None:
+        queue.put(1)
+        queue.put(2)
+
+    def check(where: str) -> None:
+        found = [queue.get(timeout=PATIENCE), queue.get(timeout=PATIENCE)]
+        assert found == ([2, 1] if kind is LifoQueue else [1, 2]), f"after an interrupt at {where}"
+        assert queue.empty(), f"two copies after an interrupt at {where}"
+        fill()
+
+    fill()
+    assert strikes(lambda: get(ours), check, errors=(KeyboardInterrupt, TimeoutError), make=AfterCommit) > 10
 
 
 def strikes_split_by_server(

@@ -25,7 +25,7 @@ from helpers.leak_census import Observer
 from helpers.request_counts import counted
 from helpers.servers import ServerProcess
 from helpers.timing import PATIENCE, UNIT, eventually
-from helpers.worker_processes import Peer, Running, expire, results
+from helpers.worker_processes import Peer, Running, expire, is_quiet, results
 
 import distsync
 from distsync import JoinableQueue
@@ -326,6 +326,36 @@ def test_object_in_a_queue_is_kept_after_its_creator_dropped_it(client: Client, 
     peer = start_peer()
     peer.do(get_queue, "a")
     assert peer.do(get) == 1
+
+
+def arrive() -> None:
+    """Interrupt the first arrival of an item."""
+    if kept.pop("interrupts", False):
+        signal.raise_signal(signal.SIGINT)
+
+
+class Arrival:
+    def __reduce__(self) -> tuple[Any, ...]:
+        return arrive, ()
+
+
+def test_object_in_an_item_that_an_interrupted_get_puts_back_is_kept(client: Client, observer: Observer) -> None:
+    queue: Queue[int] = Queue()
+    path, items = queue.path, Queue[Any](name="a")
+    queue.put(1)
+    items.put((queue, Arrival()))
+    del queue
+    gc.collect()
+    kept["interrupts"] = True
+    with pytest.raises(KeyboardInterrupt):
+        items.get(timeout=PATIENCE)
+    gc.collect()
+    eventually(lambda: is_quiet(client))
+    received = items.get(timeout=PATIENCE)[0]
+    assert received.get(timeout=PATIENCE) == 1
+    del received
+    gc.collect()
+    eventually(lambda: not observer.kazoo.exists(path))
 
 
 def test_object_with_two_receivers_is_deleted_with_the_last_one(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 from distsync._client.contender_info import describe
 from distsync._objects import queues
 from distsync._objects.aio.base import AsyncObject
+from distsync._protocols.queues.fifo import QueueCore
 from distsync._signal_handlers import raise_if_from_handler
 from distsync.errors import ShutDown
 
@@ -144,10 +145,16 @@ class Queue(AsyncObject, Generic[Item]):
             Source: ZooKeeper recipes, "Queues".
         """
         await self._ready()
+        core: QueueCore = self._sync._core
+        transit = queues.Transit()
         try:
-            return self._decoded(await self._await(self._sync._core.get(describe(), True, self.maxsize)))
+            data = await self._await(core.get(describe(), True, self.maxsize, transit))
+            return self._decoded(data, transit)
         except ShutDown:
             raise QueueShutDown from None
+        except BaseException as error:
+            self._sync._put_back_if_interrupted(core, transit, error)
+            raise
 
     def put_nowait(self, item: Item) -> None:
         """Put an item without waiting for room.
@@ -188,14 +195,19 @@ class Queue(AsyncObject, Generic[Item]):
             Costs 2 requests in 1 round trip. The event loop waits for them, so prefer ``await
             get()``.
         """
+        core: QueueCore = self._sync._core
+        transit = queues.Transit()
         try:
-            data = self._run_blocking(self._sync._core.get(describe(), False, self.maxsize), 0.0)
+            data = self._run_blocking(core.get(describe(), False, self.maxsize, transit), 0.0)
+            if data is None:
+                self._sync._late()
+                raise asyncio.QueueEmpty
+            return self._decoded(data, transit)
         except ShutDown:
             raise QueueShutDown from None
-        if data is None:
-            self._sync._late()
-            raise asyncio.QueueEmpty
-        return self._decoded(data)
+        except BaseException as error:
+            self._sync._put_back_if_interrupted(core, transit, error)
+            raise
 
     def _putting(self, item: Item, blocking: bool) -> Coroutine[Any, Any, None]:
         twin = self._sync
@@ -203,8 +215,8 @@ class Queue(AsyncObject, Generic[Item]):
         putting: Coroutine[Any, Any, None] = twin._core.put(data, blocking, twin._key(item), self.maxsize, blocking)
         return putting
 
-    def _decoded(self, data: bytes) -> Item:
-        item: Item = self._sync._decoded_from_move(data)
+    def _decoded(self, data: bytes, transit: queues.Transit) -> Item:
+        item: Item = self._sync._decoded_from_move(data, transit)
         return item
 
     def qsize(self) -> int:

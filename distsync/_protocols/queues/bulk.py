@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from distsync._protocols.queues.blocking_get import take
-from distsync._protocols.queues.fifo import QueueCore
+from distsync._protocols.queues.fifo import QueueCore, TakenItems
 from distsync._protocols.queues.segments import BATCH, batches
 from distsync._protocols.retries import read, read_all
 from distsync._protocols.steps import Delete, GetData, Guid, MultiRead, Node, SetData, Watch
@@ -91,8 +91,9 @@ class BatchGet:
 
     poll_interval: float | None = None
 
-    def __init__(self, core: QueueCore, max_items: int, maxsize: int) -> None:
+    def __init__(self, core: QueueCore, max_items: int, maxsize: int, taken: TakenItems | None) -> None:
         self.core = core
+        self.taken = taken
         self.max_items = min(max_items, BATCH)
         self.maxsize = maxsize
 
@@ -100,7 +101,7 @@ class BatchGet:
         """Take the next items that are available; return None if there are none."""
         core, most = self.core, self.max_items
         if not core.segmented:  # each item is chosen separately
-            data = await core.try_take(self.maxsize)
+            data = await core.try_take(self.maxsize, self.taken)
             return None if data is None else [data]
         while True:
             path = await core.next_path_or_shutdown(self.maxsize)
@@ -109,7 +110,7 @@ class BatchGet:
             paths = [path]
             while core.names and len(paths) < most:
                 paths.append(f"{core.head}/{core.names.popleft()}")
-            got = await take_batch(core, paths)
+            got = await take_batch(core, paths, self.taken)
             if got:
                 core.taken_not_done += len(got)
                 return got
@@ -123,17 +124,22 @@ class BatchGet:
 
 
 async def get_many(
-    core: QueueCore, max_items: int, contender_data: bytes, blocking: bool, maxsize: int = 0
+    core: QueueCore,
+    max_items: int,
+    contender_data: bytes,
+    blocking: bool,
+    maxsize: int = 0,
+    taken: TakenItems | None = None,
 ) -> list[bytes] | None:
-    """Take 1 to ``max_items`` items in one transaction; returns None as QueueCore.get does."""
-    return await take(BatchGet(core, max_items, maxsize), core.turns, core.getters, contender_data, blocking)
+    """Take 1 to ``max_items`` items in one transaction; returns None, and adds to ``taken``, as QueueCore.get does."""
+    return await take(BatchGet(core, max_items, maxsize, taken), core.turns, core.getters, contender_data, blocking)
 
 
-async def take_batch(core: QueueCore, paths: list[str]) -> list[bytes]:
+async def take_batch(core: QueueCore, paths: list[str], taken: TakenItems | None) -> list[bytes]:
     """Remove the items and return their data; return an empty list if another process has taken any of
     them.
     """
-    taken = False
+    is_known = False
     items: dict[str, bytes] = {}
     try:
         unknown = [path for path in paths if path not in core.prefetched]
@@ -143,12 +149,14 @@ async def take_batch(core: QueueCore, paths: list[str]) -> list[bytes]:
         items = {path: data for path, data in found.items() if data is not None}
         if not items:
             return []
-        counted = (SetData(core.znodes.gets),) * len(items)
+        counted, pairs = (SetData(core.znodes.gets),) * len(items), list(items.items())
         back = partial(restore, core, items)
         outcome = await core.receipts.commit(
             *map(Delete, items), *counted, on_unknown_outcome=back, unsettled=core.unsettled
         )
-        taken = True
+        if taken is not None:
+            taken += pairs
+        is_known = True
         core.gets_version = outcome.results[-1].version if outcome.results else core.gets_version
         return list(items.values())
     except NoNodeError as error:
@@ -156,7 +164,7 @@ async def take_batch(core: QueueCore, paths: list[str]) -> list[bytes]:
             await core.znodes.make()
         return []
     finally:
-        if not taken:
+        if not is_known:
             core.names.clear()
 
 

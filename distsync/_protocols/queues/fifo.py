@@ -37,6 +37,7 @@ from distsync._protocols.steps import (
     Node,
     Request,
     SetData,
+    Signal,
     Wait,
     WakeReason,
     Watch,
@@ -44,6 +45,9 @@ from distsync._protocols.steps import (
 from distsync._protocols.wait_queue import in_order, sequence_distance
 from distsync._signal_handlers import raise_if_from_handler
 from distsync.errors import BadVersionError, DeadlineError, Full, NodeExistsError, NoNodeError, ShutDown
+
+#: Paths and data of items that a call has removed from a queue.
+TakenItems = list[tuple[str, bytes]]
 
 
 class QueueCore:
@@ -202,19 +206,23 @@ class QueueCore:
 
     # Taking
 
-    async def get(self, contender_data: bytes, blocking: bool = True, maxsize: int = 0) -> bytes | None:
+    async def get(
+        self, contender_data: bytes, blocking: bool = True, maxsize: int = 0, taken: TakenItems | None = None
+    ) -> bytes | None:
         """Remove and return the next item.
 
         Returns None if there is no item, without ``blocking`` or at the deadline. Raises ShutDown.
+        The item is added to ``taken`` as soon as it is removed: an interrupt may hit the end of the
+        call, and the caller then puts the item back.
         """
-        return await take(GetAttempt(self, maxsize), self.turns, self.getters, contender_data, blocking)
+        return await take(GetAttempt(self, maxsize, taken), self.turns, self.getters, contender_data, blocking)
 
-    async def try_take(self, maxsize: int) -> bytes | None:
+    async def try_take(self, maxsize: int, taken: TakenItems | None = None) -> bytes | None:
         while True:
             path = await self.next_path_or_shutdown(maxsize)
             if path is None:
                 return None
-            data = await self._take(path)
+            data = await self._take(path, taken=taken)
             if data is not None:
                 self.taken_not_done += 1
                 return data
@@ -273,9 +281,9 @@ class QueueCore:
             self.names = deque(item.name for item in in_order(listing.names))
         return listing.stat.version == 0
 
-    async def _take(self, path: str, *extra_operations: SetData) -> bytes | None:
+    async def _take(self, path: str, *extra_operations: SetData, taken: TakenItems | None = None) -> bytes | None:
         """Remove the item and return its data; None if another process has taken it."""
-        taken = False
+        is_known = False
         try:
             data = self.prefetched.pop(path, None)
             if data is None:
@@ -290,15 +298,17 @@ class QueueCore:
                 on_unknown_outcome=None if extra_operations else partial(self._restore, path, data),
                 unsettled=self.unsettled,
             )
-            taken = True
+            if taken is not None:
+                taken.append((path, data))
+            is_known = True
             self.gets_version = outcome.results[1].version if outcome.results else self.gets_version
         except NoNodeError as error:
-            taken = True
+            is_known = True
             if getattr(error, "index", 0) > 0:  # a counter is missing, not the item
                 await self.znodes.make()
             return None
         finally:
-            if not taken:
+            if not is_known:
                 self.names.clear()
         if following and isinstance(outcome.replies[0], Node) and following.rpartition("/")[2] in self.names:
             self.prefetched[following] = outcome.replies[0].data
@@ -319,6 +329,16 @@ class QueueCore:
                     counted = ()
                     continue
                 path = f"{(await znodes.present())[0]}/{before_all(path.rpartition('/')[2])}"
+
+    async def put_back(self, taken: TakenItems, settled: Signal) -> None:
+        """Restore the items that an interrupted call had taken."""
+        try:
+            self.names.clear()  # they are later items
+            self.taken_not_done = max(0, self.taken_not_done - len(taken))
+            for path, data in taken:
+                await self._restore(path, data, True)
+        finally:
+            settled.fire()
 
     async def set_watch(self, watch: Watch, maxsize: int = 0) -> bool:
         """Set ``watch`` on the segment with the next items, on the list of segments, which changes when
@@ -492,12 +512,13 @@ class GetAttempt:
 
     poll_interval: float | None = None
 
-    def __init__(self, core: QueueCore, maxsize: int) -> None:
+    def __init__(self, core: QueueCore, maxsize: int, taken: TakenItems | None) -> None:
         self.core = core
         self.maxsize = maxsize
+        self.taken = taken
 
     def try_take(self) -> Awaitable[bytes | None]:
-        return self.core.try_take(self.maxsize)
+        return self.core.try_take(self.maxsize, self.taken)
 
     def set_watch(self, watch: Watch) -> Awaitable[bool]:
         return self.core.set_watch(watch, self.maxsize)

@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from distsync._protocols.queues.fifo import QueueCore
+from distsync._protocols.queues.fifo import QueueCore, TakenItems
 from distsync._protocols.receipts import Receipts
 from distsync._protocols.retries import read, read_all
 from distsync._protocols.steps import Call, Children, GetData, Node, SetData
@@ -89,10 +89,10 @@ class OrderedCore(QueueCore):
         """Return the next item of ``paths``, which are in order of arrival; None if all are gone."""
         return paths[-1] if paths else None
 
-    async def _take(self, path: str, *extra_operations: SetData) -> bytes | None:
+    async def _take(self, path: str, *extra_operations: SetData, taken: TakenItems | None = None) -> bytes | None:
         self.taking.add(path)
         try:
-            return await super()._take(path, *extra_operations)
+            return await super()._take(path, *extra_operations, taken=taken)
         finally:
             self.taking.discard(path)
 
@@ -193,9 +193,9 @@ class PriorityCore(OrderedCore):
                 least = path
         return Choice(least)
 
-    async def _take(self, path: str, *extra_operations: SetData) -> bytes | None:
+    async def _take(self, path: str, *extra_operations: SetData, taken: TakenItems | None = None) -> bytes | None:
         try:
-            data = await super()._take(path, *extra_operations)
+            data = await super()._take(path, *extra_operations, taken=taken)
         except BaseException:
             self.errors.pop(path, None)
             raise
