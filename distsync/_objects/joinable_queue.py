@@ -485,7 +485,13 @@ class JoinableQueue(Queue[Item]):
             raise TypeError(f"n must be an int, not {type(n).__name__}")
         if n < 1:
             raise ValueError(f"n must be 1 or more, not {n}")
-        return [delivery.item for delivery in self._several(n, validate_timeout(timeout, "queue", block), bool(block))]
+        found = self._several(n, validate_timeout(timeout, "queue", block), bool(block))
+        try:
+            return [delivery.item for delivery in found]
+        except BaseException:  # an interrupt
+            for delivery in found:
+                self._abandon(delivery)
+            raise
 
     def _several(self, max_items: int, seconds: float | None, block: bool) -> list[Delivery[Item]]:
         core, contender_data, max_deliveries, prefetch = self._claims, describe(), self.max_deliveries, self.prefetch

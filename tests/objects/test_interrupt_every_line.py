@@ -476,6 +476,22 @@ def test_interrupt_after_an_item_was_taken_puts_it_back(call: str, client: Clien
     assert strikes(lambda: get(ours), check, errors=(KeyboardInterrupt, TimeoutError), make=AfterCommit) > 10
 
 
+@pytest.mark.parametrize("get", [lambda queue: queue.get(), lambda queue: queue.get_many(2)], ids=["get", "get_many"])
+def test_interrupt_after_an_item_was_claimed_gives_it_back(get: Callable[[Any], object], client: Client) -> None:
+    queue: JoinableQueue[int] = JoinableQueue(name="j")
+
+    def check(where: str) -> None:
+        assert not queue._open(), f"claimed after an interrupt at {where}"
+        assert sorted(queue.get(timeout=PATIENCE) for _ in range(2)) == [1, 2], f"after an interrupt at {where}"
+        queue.nack()
+        queue.nack()
+
+    queue.put_many([1, 2])
+    assert strikes(lambda: get(queue), check, errors=(KeyboardInterrupt, TimeoutError), make=AfterCommit) > 10
+    for each in tuple(queue._open()):
+        each.done()
+
+
 def strikes_split_by_server(
     server_kind: str, action: Callable[[], object], check: Callable[[str], object], step: int
 ) -> int:
