@@ -114,13 +114,20 @@ ZNODE_DELETED = "znode deleted"
 
 
 class Loss(Signal):
-    """Fires when something held is lost; ``reason`` then says why, in a few words."""
+    """Fires when something held is lost.
 
-    __slots__ = ("reason",)
+    Attributes:
+        reason: Why it was lost, in a few words.
+        is_joined: Whether a later call holds by it too. If the call that began the hold is interrupted, its
+            clean-up then neither ends the hold nor deletes the znode. The undo of that call releases its own part.
+    """
+
+    __slots__ = ("is_joined", "reason")
 
     def __init__(self) -> None:
         super().__init__()
         self.reason = ""
+        self.is_joined = False
 
 
 class Step(Generic[ResultT]):

@@ -7,6 +7,7 @@ import os
 import random
 import signal
 import sys
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -18,7 +19,7 @@ import pytest
 from helpers.interrupt_every_line import OURS, Strike, in_protocols, strikes
 from helpers.leak_census import Observer
 from helpers.timing import PATIENCE, UNIT, eventually
-from helpers.worker_processes import Running
+from helpers.worker_processes import Running, is_quiet
 
 from distsync import (
     Condition,
@@ -28,7 +29,6 @@ from distsync import (
     IdGenerator,
     JoinableQueue,
     Lock,
-    LockLostError,
     NotHeldError,
     Partitioner,
     RateLimiter,
@@ -38,7 +38,9 @@ from distsync import (
     Transaction,
     multiprocessing,
 )
+from distsync._client.background_thread import BackgroundThread
 from distsync._client.client import Client
+from distsync._client.driver.blocking_driver import ProtocolRun
 from distsync._objects.base import SharedObject
 from distsync._protocols.queues import claim_queue as joinable_protocol
 from distsync._protocols.receipts import CommitOutcome, Receipts
@@ -46,6 +48,7 @@ from distsync._protocols.retries import read_all
 from distsync._protocols.steps import Exists
 from distsync._protocols.wait_queue import contenders
 from distsync.asyncio import Queue as AsyncQueue
+from distsync.asyncio import SharedLock as AsyncSharedLock
 from distsync.multiprocessing import BoundedSemaphore as MultiprocessingBoundedSemaphore
 from distsync.multiprocessing import Semaphore as MultiprocessingSemaphore
 from distsync.multiprocessing import Value
@@ -239,18 +242,78 @@ def test_acquire_after_an_interrupted_call_is_not_undone_by_its_cleanup(
             pass
 
     def check(where: str) -> None:
-        try:
-            with ours:
-                if theirs.acquire(timeout=UNIT / 2):
-                    theirs.release()
-                    assert shared, f"two holders after an interrupt at {where}"
-                    assert not ours.held
-        # a reader whose first acquire was interrupted may lose the second one, which raises
-        except LockLostError:
-            assert shared
+        with ours:
+            assert not theirs.acquire(timeout=UNIT / 2), f"two holders after an interrupt at {where}"
 
     use()
     assert strikes(use, check, STEP) > 100
+
+
+class AtResult(Strike):
+    """Interrupt a call that has its result, after ``meanwhile``."""
+
+    def __init__(self, meanwhile: Callable[[], object], error: type[BaseException] = KeyboardInterrupt) -> None:
+        super().__init__(1, error)
+        self.meanwhile = meanwhile
+
+    def __call__(self, frame: FrameType, event: str, arg: Any) -> None:
+        if event == "call" and frame.f_code is ProtocolRun.result.__code__:
+            super().__call__(frame, event, arg)
+
+    def strike(self) -> None:
+        self.meanwhile()
+        super().strike()
+
+
+def test_reader_that_acquires_right_after_an_interrupted_acquire_keeps_the_lock(
+    client: Client, make_client: MakeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It acquires before the clean-up of the interrupted call, by the same znode."""
+    reader, theirs = SharedLock(name="x", linger=0).reader, SharedLock(name="x", linger=0, client=make_client())
+    finish, may_clean_up = BackgroundThread._finish_call, threading.Event()
+
+    def finish_late(self: BackgroundThread, run: ProtocolRun, error: BaseException | None) -> None:
+        assert may_clean_up.wait(PATIENCE)
+        finish(self, run, error)
+
+    with reader:
+        pass
+    monkeypatch.setattr(BackgroundThread, "_finish_call", finish_late)
+    assert AtResult(lambda: None).during(reader.acquire)
+    assert not reader.held
+    assert reader.acquire()
+    may_clean_up.set()
+    eventually(lambda: is_quiet(client))
+    assert reader.held
+    assert not theirs.acquire(False)
+    reader.release()
+    assert theirs.acquire(timeout=PATIENCE)
+    theirs.release()
+
+
+@pytest.mark.parametrize(
+    "acquire",
+    [lambda: SharedLock(name="x", linger=0).reader.acquire(), lambda: asyncio.run(read_in_task())],
+    ids=["thread", "task"],
+)
+def test_reader_of_another_thread_keeps_the_lock_if_the_first_acquire_is_interrupted(
+    acquire: Callable[[], object], client: Client, make_client: MakeClient
+) -> None:
+    reader, theirs = SharedLock(name="x", linger=0).reader, SharedLock(name="x", linger=0, client=make_client())
+    with reader:
+        pass
+    with ThreadPoolExecutor(1) as executor:
+        assert AtResult(lambda: executor.submit(reader.acquire).result(PATIENCE), TimeoutError).during(acquire)
+        eventually(lambda: is_quiet(client))
+        assert executor.submit(lambda: reader.held).result()
+        assert not theirs.acquire(False)
+        executor.submit(reader.release).result()
+    assert theirs.acquire(timeout=PATIENCE)
+    theirs.release()
+
+
+async def read_in_task() -> None:
+    await AsyncSharedLock(name="x", linger=0).reader.acquire()
 
 
 @pytest.mark.slow("interrupts every line")

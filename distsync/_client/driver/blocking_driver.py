@@ -357,14 +357,16 @@ class ProtocolRun:
         """Clean up after a call that ended with ``error``.
 
         Its ephemeral znodes are deleted and its holds end, except those that are meant to
-        outlive the call.
+        outlive the call, and those that a later call has joined.
         """
-        kept = self._outliving_holds(error)
-        wanted = {step.path for step in kept if self.context.is_active(step.loss)}
-        leftovers = self.created_nodes.leftovers(wanted.__contains__)
-        losses = [step.loss for step in self.created_nodes.holds if step not in kept]
-        if leftovers or losses:
-            self.context.abandon_results(leftovers, losses)
+        outliving = self._outliving_holds(error)
+        with self.context.mutex:  # so that no call joins a hold in between
+            kept = [step for step in self.created_nodes.holds if step in outliving or step.loss.is_joined]
+            wanted = {step.path for step in kept if self.context.is_active(step.loss)}
+            leftovers = self.created_nodes.leftovers(wanted.__contains__)
+            losses = [step.loss for step in self.created_nodes.holds if step not in kept]
+            if leftovers or losses:
+                self.context.abandon_results(leftovers, losses)
 
     def _outliving_holds(self, error: BaseException) -> list[Hold]:
         """Return the holds that outlive a call that ended with ``error``.

@@ -9,8 +9,10 @@ from distsync._client.contender_info import describe
 from distsync._objects import shared_lock
 from distsync._objects.aio.base import AsyncOwnable, async_object, done_at_end, mine, raise_or_note
 from distsync._objects.aio.locks import Lock
+from distsync._protocols.locks.grant import TemporaryOwner
 from distsync._protocols.locks.shared_lock import SharedCore, WriterCore
-from distsync.errors import LockLostError, NotHeldError
+from distsync._signal_handlers import is_from_handler
+from distsync.errors import DistsyncError, LockLostError, NotHeldError
 
 
 class SuspendedDepths(NamedTuple):
@@ -194,9 +196,20 @@ class SharedReader(AsyncOwnable):
             Source: ZooKeeper recipes, "Shared Locks", obtaining a read lock, steps 1 to 6.
         """
         await self._ready()
-        linger = self._sync.linger
-        await self._await(self._core.acquire(mine(), describe(linger), linger=linger))
+        await self._acquire(1)
         return True
+
+    async def _acquire(self, depth: int) -> None:
+        core, me, linger = self._core, mine(), self._sync.linger
+        before = core.reading(me)
+        try:
+            await self._await(core.acquire(me, describe(linger), linger=linger, depth=depth))
+        except BaseException as error:
+            if not isinstance(error, DistsyncError) or is_from_handler(error):
+                ending = core.undo_acquire(me, before, TemporaryOwner())
+                if ending is not None:
+                    self.client.background(ending)
+            raise
 
     @done_at_end
     def release(self) -> None:
@@ -247,8 +260,7 @@ class SharedReader(AsyncOwnable):
 
     async def _resume(self, held: SuspendedDepths) -> None:
         if not self._is_owned():
-            linger = self._sync.linger
-            await self._await(self._core.acquire(mine(), describe(linger), linger=linger, depth=held.reads))
+            await self._acquire(held.reads)
 
     @property
     def _core(self) -> SharedCore:

@@ -221,6 +221,7 @@ class SharedCore:
 
         If interrupted, ``owner`` reads by it and the undo releases it, or it is still cached.
         """
+        share.grant.loss.is_joined = True
         if share is self.cached:
             share.owners = {owner: depth}
             self.shares.append(share)
