@@ -272,9 +272,10 @@ def test_no_request_is_sent_without_a_listener(client: Client, make_client: Make
 def test_deadline_is_kept_even_if_the_server_hangs_during_the_report(
     own_server: ServerProcess, heard: Callable[[str], list[str]]
 ) -> None:
+    timeout = max(4.0, 64 * UNIT)  # so that the lock is not lost during the pause, which lasts for 16 units
     with (
-        Client(own_server.hosts, session_timeout=4.0) as first,
-        Client(own_server.hosts, session_timeout=4.0) as second,
+        Client(own_server.hosts, session_timeout=timeout) as first,
+        Client(own_server.hosts, session_timeout=timeout) as second,
     ):
         with Lock(name="a", client=first):
             waiting = waits(second, Lock(name="a", client=second).acquire, True, 16 * UNIT)

@@ -108,7 +108,7 @@ def test_client_reconnects_while_a_handler_waits_for_a_lock(
     taken.release()
     program.result()
     eventually(lambda: len(seen) > 2)
-    assert seen[0] == "the program's own"
+    assert "the program's own" in seen  # a line of the other client may come before it
     client.close()
 
 
