@@ -23,7 +23,6 @@ import hmac
 import json
 import pickle
 from collections.abc import Sequence
-from importlib.util import find_spec
 from typing import Any, Protocol
 
 from distsync._import_gate import importing
@@ -87,8 +86,13 @@ HEADERS = {b"p": "pickle", b"c": "cloudpickle", b"j": "json", OWN: "a custom cod
 
 def check_codec(codec: object, setting: str = "codec") -> str | ItemCodec:
     """Return ``codec`` if it is a valid codec; raise ConfigurationError otherwise."""
-    if codec == "cloudpickle" and find_spec("cloudpickle") is None:
-        raise ConfigurationError(setting, codec, "it is not installed: pip install distsync[cloudpickle]")
+    if codec == "cloudpickle":
+        try:
+            with importing():
+                import cloudpickle  # noqa: F401
+        except ImportError:
+            reason = "it is not installed: pip install distsync[cloudpickle]"
+            raise ConfigurationError(setting, codec, reason) from None
     if isinstance(codec, str) and codec in KNOWN:
         return codec
     if isinstance(codec, (str, type)) or not all(callable(getattr(codec, name, None)) for name in ("encode", "decode")):

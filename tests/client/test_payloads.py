@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import pickle
 import re
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -238,6 +239,6 @@ def test_readers_of_pickle_and_of_cloudpickle_read_each_other(make_client: MakeC
 
 
 def test_cloudpickle_that_is_not_installed_is_refused_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("distsync._client.payload_codec.find_spec", lambda _: None)
+    monkeypatch.setitem(sys.modules, "cloudpickle", None)
     with pytest.raises(ConfigurationError, match=r"pip install distsync\[cloudpickle\]"):
         Client(codec="cloudpickle")

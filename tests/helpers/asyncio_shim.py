@@ -29,8 +29,8 @@ TURNS = 10
 LONGER = 100
 """Factor for timeouts of up to 10 ms."""
 
-FAR_S = 2.0
-"""Seconds: CPython's timers are due before that, those of calls that wait for the server are not."""
+FAR_S = 0.9
+"""Seconds: CPython's timers are due before that, those of calls that wait for the server, or clean up, are not."""
 
 
 class Calm:
