@@ -61,7 +61,7 @@ def _try_lock(descriptor: int) -> bool:
 
 
 def _close_in_child() -> None:
-    """Let go of the parent's locks, which otherwise would be held until this child exits, too."""
+    """Close the files of the parent's locks, which otherwise would be held until this child exits, too."""
     for descriptor in tuple(_descriptors):
         with suppress(OSError):
             os.close(descriptor)

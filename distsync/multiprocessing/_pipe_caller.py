@@ -138,22 +138,21 @@ class PipeCaller(PoolCaller):
         Returns:
             False if another worker is reading a task just now, so that it is to be tried again.
         """
-        tried_again = True
         while True:
             free = [feed for feed in self._feeds if feed.room() > 0]
             if not free:
-                return tried_again
+                return True
             if not self._waiting:
                 if all(feed.tasks for feed in free):
-                    return tried_again
+                    return True
                 rich = max(self._feeds, key=_load)
                 if len(rich.tasks) < 2:
-                    return tried_again
+                    return True
                 taken = rich.take_back()
                 if taken is None:
                     return False
                 if not taken:
-                    return tried_again
+                    return True
                 self._put_back(taken)
             free.sort(key=_load)
             share = max(1, len(self._waiting) // len(free))
