@@ -200,7 +200,8 @@ class Group(PredicateWaitable, SharedObject):
         seconds = earliest(ask_timeout_of(self.client, timeout), self.client.settings.session_timeout)
         deadline = deadline_in(seconds)
         for name in names:
-            self._run(core.leave(name), max(remaining(deadline) or 0.0, NO_WAIT_S))
+            seconds = max(remaining(deadline) or 0.0, NO_WAIT_S)
+            self._run(core.leave(name), seconds)
 
     @property
     def joined(self) -> bool:

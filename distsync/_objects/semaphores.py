@@ -375,7 +375,8 @@ class Semaphore(ParametrizedObject, Ownable):
         core = self._core
         mine = isinstance(core, LEASES) and len(core.grants) >= n
         if mine:
-            self._run(self._releasing(core, n, started), self.client.settings.session_timeout)
+            seconds = self.client.settings.session_timeout  # before the protocol exists, which an interrupt would leak
+            self._run(self._releasing(core, n, started), seconds)
         else:
             self._ask(self._releasing(core, n, started))
 

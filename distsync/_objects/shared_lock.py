@@ -474,7 +474,8 @@ class SharedReader(_WriterView):
             core, owner = self._core, current_owner()
             before.append(core.reading(owner))
             if not core.ascend(owner):
-                self._run(core.release(owner, self.linger > 0), self.client.settings.session_timeout)
+                seconds = self.client.settings.session_timeout  # before the protocol exists, as in Semaphore.release
+                self._run(core.release(owner, self.linger > 0), seconds)
         except BaseException as error:
             if not isinstance(error, DistsyncError) or is_from_handler(error):
                 self._finish_release(locals().get("before", []))

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from helpers.interrupt_every_line import PACKAGES, Strike
 
-from distsync import ClientClosedError, Condition, Counter, DeadlineError, Lock, Queue, Semaphore
+from distsync import ClientClosedError, Condition, Counter, DeadlineError, Lock, Queue, Semaphore, SharedLock
 from distsync.queue import Empty
 from distsync.testing.faulty_proxy import Proxy
 
@@ -62,11 +62,13 @@ def strike_all(action: Callable[[], object], check: Callable[[str], object]) -> 
 
 
 @pytest.mark.slow_on("zookeeper")
-@pytest.mark.parametrize("kind", [Lock, Condition, Semaphore, Counter])
+@pytest.mark.parametrize("kind", [Lock, Condition, Semaphore, Counter, SharedLock])
 def test_interrupted_call_leaves_no_coroutine_that_was_never_awaited(kind: Any, make_client: MakeClient) -> None:
     """Python prints a warning when such a coroutine is freed, and a signal in that moment is swallowed."""
     client = make_client(linger=0)
     shared = kind(name="x", client=client)
+    if kind is SharedLock:
+        shared = shared.reader
 
     def use() -> None:
         if kind is Counter:
