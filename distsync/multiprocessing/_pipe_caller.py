@@ -120,6 +120,8 @@ class PipeCaller(PoolCaller):
         if not self._waiting and self._feeds:
             feed = min(self._feeds, key=_load)
             if feed.room(0.5) > 0:
+                if self._task_timeout is not None and not feed.tasks:
+                    self.note()  # for the time of the next look
                 self._send(feed, [task])
                 return
         self._waiting.append(task)

@@ -351,6 +351,15 @@ def test_task_that_runs_too_long_ends_alone(unreachable: Client, tmp_path: Path)
         assert pool.map(remote_pool.square, range(10)) == [number * number for number in range(10)]
 
 
+def test_task_of_an_idle_pool_ends_if_it_runs_too_long(unreachable: Client, tmp_path: Path) -> None:
+    """The pool slept, and nothing told it when to look at the worker again."""
+    with Pool(1, task_timeout=4 * UNIT) as pool:
+        assert pool.apply(abs, (-1,)) == 1
+        time.sleep(5 * UNIT)
+        with pytest.raises(TaskTimeoutError):
+            pool.apply_async(wait_for_file, (str(tmp_path / "never"),)).get(LONG)
+
+
 def test_large_result_that_waits_for_a_callback_is_not_late(unreachable: Client, tmp_path: Path) -> None:
     reached, go = threading.Event(), threading.Event()
 
