@@ -563,7 +563,7 @@ def test_program_ends_without_a_server_and_says_what_it_gave_up(tmp_path: Path, 
         assert program.returncode == 0, errors
         assert says in errors
         assert "no server has answered for 1 s" in errors
-        assert output == ("" if what in ("put", "manage", "work") else "failed\n")
+        assert output == ("" if what in ("put", "manage", "manage_with_timeout", "work") else "failed\n")
         assert "Traceback" not in errors
     finally:
         shells.close()
