@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields
-from multiprocessing import connection, parent_process
+from multiprocessing import connection, parent_process, util
 from multiprocessing import pool as _stdlib
-from typing import Any
+from typing import Any, NoReturn
 
 from distsync._client import lifecycle, session_handover
 from distsync._client.client import Client
@@ -94,7 +95,7 @@ class BaseWorker(ABC):
 
     def run(self) -> None:
         """Run tasks until the worker must stop, and send the results of all that were started."""
-        signal.signal(signal.SIGTERM, lambda *_: self._end())
+        _handle_sigterm(lambda *_: self._end())
         if self._spec.caller is None:  # the command that started this process handles Ctrl-C
             signal.signal(signal.SIGINT, signal.SIG_IGN)
         elif signal.getsignal(signal.SIGINT) is signal.default_int_handler:
@@ -197,6 +198,27 @@ def _interrupt(*_: object) -> None:
     raise WorkerInterrupt
 
 
+def _handle_sigterm(handler: Callable[..., object]) -> None:
+    """Call ``handler`` on SIGTERM in this process. A child that a task forks handles it as before.
+
+    A SIGTERM that arrives during a fork waits for its end. Otherwise it would be lost.
+    """
+    previous, masks = signal.signal(signal.SIGTERM, handler), threading.local()
+
+    def block() -> None:
+        masks.before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+
+    def unblock() -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, masks.before)
+
+    def restore() -> None:
+        if signal.getsignal(signal.SIGTERM) is handler:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL if previous is None else previous)
+        unblock()
+
+    os.register_at_fork(before=block, after_in_parent=unblock, after_in_child=restore)
+
+
 def outcome(function: Any, args: Any, kwds: Any) -> tuple[bool, Any]:
     """Call a function.
 
@@ -210,15 +232,46 @@ def outcome(function: Any, args: Any, kwds: Any) -> tuple[bool, Any]:
 
     Raises:
         WorkerInterrupt: The process was interrupted.
+
+    Note:
+        A child that the function forks does not return from this call. Its end is that of a program.
     """
+    process = lifecycle.process.pid
     try:
-        return True, function(*args, **kwds)
-    except WorkerInterrupt:
-        raise
-    except BaseException as error:  # also that of sys.exit(), as in concurrent.futures
+        result = True, function(*args, **kwds)
+    except BaseException as error:
+        if lifecycle.process.pid != process:
+            _end_forked_child(error)
+        if isinstance(error, WorkerInterrupt):
+            raise
+        # also that of sys.exit(), as in concurrent.futures
         if function is _stdlib._helper_reraises_exception:  # type: ignore[attr-defined]
             return False, error
         return False, _stdlib.ExceptionWithTraceback(error, error.__traceback__)  # type: ignore[attr-defined]
+    if lifecycle.process.pid != process:
+        _end_forked_child(None)
+    return result
+
+
+def _end_forked_child(error: BaseException | None) -> NoReturn:
+    """End a child process that a task has forked. It must not send a result, and run no task of the worker.
+
+    Args:
+        error: What the task raised in the child; None if it returned.
+    """
+    status = 0
+    try:
+        if isinstance(error, SystemExit):
+            status = error.code if isinstance(error.code, int) else int(error.code is not None)
+            if error.code is not None and not isinstance(error.code, int):
+                print(error.code, file=sys.stderr)
+        elif error is not None:
+            status = 1
+            sys.excepthook(type(error), error, error.__traceback__)
+        lifecycle.close_all()
+    finally:
+        util._flush_std_streams()  # type: ignore[attr-defined]
+        os._exit(status & 0xFF)
 
 
 def encode_refusal(

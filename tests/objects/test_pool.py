@@ -544,6 +544,25 @@ def test_task_that_raises_what_ends_a_program_runs_once_and_its_caller_gets_the_
     assert calls.read_text() == f"{worker}\n"
 
 
+@pytest.mark.parametrize("name", [None, "p"], ids=["pipes", "shared"])
+def test_child_that_a_task_forks_ends_as_a_program_and_sends_no_result(client: Client, name: str | None) -> None:
+    """It sent a second result, which counted for another task, or waited forever."""
+    with Pool(1, name=name) as pool:
+        for end, code in (("returns", 0), ("raises", 1), ("exits", 3)):
+            assert pool.apply_async(remote_pool.fork_child, (end,)).get(LONG) == code
+        assert pool.map_async(remote_pool.square, range(5), 1).get(LONG) == [0, 1, 4, 9, 16]
+    pool.join()
+
+
+@pytest.mark.parametrize("name", [None, "p"], ids=["pipes", "shared"])
+def test_child_that_a_task_forks_can_be_terminated(client: Client, name: str | None) -> None:
+    """It had the worker's handler of SIGTERM, which did nothing there."""
+    with Pool(1, name=name) as pool:
+        for _ in range(5):
+            assert pool.apply_async(remote_pool.terminate_child).get(LONG) == -signal.SIGTERM
+    pool.join()
+
+
 def test_task_of_a_worker_that_ctrl_c_ended_is_run_by_another(mortal: Client, tmp_path: Path) -> None:
     calls = tmp_path / "calls"
     with Pool(1, name="p") as pool:

@@ -173,6 +173,28 @@ def exit_at_begin() -> None:
     os._exit(3)
 
 
+def fork_child(end: str) -> int:
+    """Fork a child that ends like this, and return its exit code."""
+    child = os.fork()
+    if child:
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    if end == "raises":
+        raise LookupError("in a forked child")
+    if end == "exits":
+        sys.exit(3)
+    return 0
+
+
+def terminate_child() -> int:
+    """Terminate a forked child at once, and return its exit code."""
+    child = os.fork()
+    if not child:
+        time.sleep(60)
+        os._exit(0)
+    os.kill(child, signal.SIGTERM)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
 class ExitsWhenPickled:
     def __reduce__(self) -> Any:
         sys.exit(7)
