@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import pickle
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -221,11 +222,23 @@ def test_numpy_is_not_given_the_memory_of_an_array(client: Client, make: Any) ->
             made.__array__(copy=False)
 
 
+def test_bytes_of_an_object_are_a_copy_and_no_buffer(client: Client) -> None:
+    """The bytes of an array were its elements, one byte each."""
+    array, value, point = RawArray("i", [1, 2]), RawValue("h", 3), RawValue(Point, 1, 2.0)
+    assert bytes(array) == bytes((ctypes.c_int * 2)(1, 2))
+    assert (bytes(value), bytes(point)) == (bytes(ctypes.c_short(3)), bytes(Point(1, 2.0)))
+    for one in (array, value, point):
+        with pytest.raises(TypeError, match="on a server" if sys.version_info >= (3, 12) else "required"):
+            memoryview(one)  # type: ignore[arg-type]
+
+
 def test_numpy_reads_copies_of_arrays_and_refuses_to_write_to_them(client: Client) -> None:
     numpy = pytest.importorskip("numpy")
     made, matrix = Array("i", [1, 2]), RawArray(ctypes.c_double * 2, 3)
+    advice = r"on a server.* read a copy with .*numpy.array\(a\[:\]\), and write with a\[:\] ="
     for view in (numpy.asarray, numpy.ctypeslib.as_array, numpy.frombuffer):
-        with pytest.raises(TypeError):
+        has_advice = view is not numpy.frombuffer or sys.version_info >= (3, 12)  # earlier ones have no `__buffer__`
+        with pytest.raises(TypeError, match=advice if has_advice else None):
             view(made.get_obj())
     copied = numpy.asarray(made)
     assert (copied.dtype, copied.tolist()) == (numpy.dtype("i"), [1, 2])
