@@ -8,6 +8,10 @@ The operating system reports an exit once, to the first that reaps the process: 
 ``active_children()`` or ``start()``, a handler of SIGCHLD, or the system itself if SIGCHLD is
 ignored. In the standard library, ``exitcode`` then stays None, so that ``close()`` raises ValueError.
 Here, the exit code is that of the process, or 255 if it is lost.
+
+In the standard library, the sentinel of a process is the end of a pipe of which the children of the process
+have the other one, so that the exit of the process is noticed only when they have exited too. Here, the
+sentinel is a file of the process itself, if the system has such files.
 """
 
 from __future__ import annotations
@@ -128,6 +132,8 @@ class ChildBootstrap:
         if popen.method != "forkserver" and isinstance(os.waitpid, BuiltinFunctionType):  # gevent's loop reaps
             _ReapedElsewhere.adopt(popen)
         self.child, self.receiver = Child(popen.pid, self.receiver), None
+        if popen.method != "forkserver" and self.child.pidfd is not None:
+            os.dup2(self.child.pidfd, popen.sentinel, inheritable=False)  # otherwise grandchildren keep it open
         watcher.add(self.child)
         return popen
 

@@ -177,6 +177,31 @@ def test_exit_code_is_known_while_another_thread_reaps_the_child(monkeypatch: py
 
 
 @pytest.mark.parametrize("method", PARAMETERS)
+def test_exit_of_a_child_is_noticed_although_its_own_child_runs(method: str, tmp_path: Path) -> None:
+    """The grandchild has the other end of the pipe that was the sentinel."""
+    grandchild = tmp_path / "grandchild"
+    child = get_context(method).Process(target=fork_and_sleep, args=(str(grandchild),))
+    child.start()
+    eventually(grandchild.is_symlink)
+    child.kill()
+    try:
+        assert connection.wait([child.sentinel], PATIENCE) == [child.sentinel]
+        child.join(PATIENCE)
+        assert child.exitcode == -signal.SIGKILL
+    finally:
+        os.kill(int(os.readlink(grandchild)), signal.SIGKILL)
+        child.join()
+
+
+def fork_and_sleep(path: str) -> None:
+    """Fork a child, whose id the link ``path`` says."""
+    child = os.fork()
+    if child:
+        os.symlink(str(child), path)
+    time.sleep(60)
+
+
+@pytest.mark.parametrize("method", PARAMETERS)
 def test_objects_held_by_a_killed_child_are_free_once_its_parent_has_joined_it(method: str, client: Client) -> None:
     lock, slots = Lock(name="a"), Semaphore(2, name="s")
     child = Child(get_context(method), lock, slots, slots)

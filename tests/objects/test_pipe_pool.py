@@ -431,6 +431,27 @@ def test_call_that_runs_can_be_cancelled_if_asked_for(unreachable: Client, tmp_p
         assert not others[0].cancel(running=True)
 
 
+def test_killed_worker_is_replaced_although_a_child_of_its_task_runs(unreachable: Client, tmp_path: Path) -> None:
+    """The exit of the worker was noticed only after that of the child."""
+    child = tmp_path / "child"
+    with Executor(1, mp_context=get_context("fork")) as executor:
+        future = executor.submit(fork_and_sleep, str(child))
+        eventually(child.is_symlink)
+        try:
+            assert future.cancel(running=True)
+            assert executor.submit(abs, -1).result(LONG) == 1
+        finally:
+            os.kill(int(os.readlink(child)), signal.SIGKILL)
+
+
+def fork_and_sleep(path: str) -> None:
+    """Fork a child, whose id the link ``path`` says."""
+    child = os.fork()
+    if child:
+        os.symlink(str(child), path)
+    time.sleep(60)
+
+
 def test_tasks_of_a_worker_that_cannot_be_replaced_fail_after_a_long_callback(
     unreachable: Client, tmp_path: Path
 ) -> None:
