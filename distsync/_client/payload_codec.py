@@ -159,7 +159,7 @@ class Codec:
             payload = self.items.encode(item)
         except Exception as error:  # the user's item may raise anything
             raise_if_from_handler(error)
-            raise PayloadPickleError(_described(item), self.name, _reason(error)) from error
+            raise PayloadPickleError(_described(item), self.name, reason_of(error)) from error
         if not isinstance(payload, (bytes, bytearray, memoryview)):
             raise PayloadPickleError(_described(item), self.name, f"encode() returned {type(payload).__name__}")
         return bytes(payload)
@@ -169,7 +169,7 @@ class Codec:
             return self.items.decode(payload)
         except Exception as error:  # pickle.loads may raise anything
             raise_if_from_handler(error)
-            raise PayloadRefusedError(context, f"{self.name} cannot decode it, {_reason(error)}") from error
+            raise PayloadRefusedError(context, f"{self.name} cannot decode it, {reason_of(error)}") from error
 
     def _verified(self, header: bytes, data: bytes, context: str) -> bytes:
         if not self.signed:
@@ -198,5 +198,11 @@ def _described(item: object) -> str:
     return f"an item of type {type(item).__name__}"
 
 
-def _reason(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"
+def reason_of(error: BaseException) -> str:
+    """Return the type and the text of an error; the type alone if its text cannot be had, because it raises."""
+    name = type(error).__name__
+    try:
+        return f"{name}: {error}"
+    except Exception as second:
+        raise_if_from_handler(second)
+        return name

@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from distsync._client.contender_info import describe
+from distsync._client.payload_codec import reason_of
 from distsync._objects.base import SharedObject
 from distsync._objects.validation import validate_timeout
 from distsync._protocols.transactions.coordinator import TransactionCore
@@ -421,7 +422,7 @@ class Participant:
             return self._prepare is None or _checked_vote(self._prepare(self._decoded(data)), "prepare"), ""
         except Exception as error:  # of any kind: this site cannot commit
             raise_if_from_handler(error)
-            return False, f"{type(error).__name__}: {error}"
+            return False, reason_of(error)
 
     def _do(self, function: Callable[[Any], Any] | None, _: str, data: bytes) -> None:
         if function is not None:

@@ -22,6 +22,7 @@ from typing import Any
 
 from distsync._client.clocks import wait_clock
 from distsync._client.outage_limit import OutageLimit
+from distsync._client.payload_codec import reason_of
 from distsync.errors import PayloadRefusedError, PayloadTooLargeError, TaskLostError, TaskTimeoutError, WorkerStartError
 from distsync.multiprocessing._pipe_codec import DONE, TASK, PipeCodec
 from distsync.multiprocessing._pipe_feed import PipeTask, WorkerFeed
@@ -327,9 +328,7 @@ class PipeCaller(PoolCaller):
             outcome: tuple[bool, Any] = self._codec.loads(payload)
             return outcome
         except Exception as error:  # whatever a method of the value raises
-            reason = f"the caller cannot decode it, {type(error).__name__}"
-            with suppress(Exception):  # its text may raise another one
-                reason = f"{reason}: {error}"
+            reason = f"the caller cannot decode it, {reason_of(error)}"
             return False, PayloadRefusedError(f"{task} of {self._path}, as it came back", reason)
         except BaseException as error:  # the result calls sys.exit() when it is unpickled, for example
             return False, error

@@ -14,6 +14,7 @@ from time import perf_counter
 from typing import Any
 
 from distsync._client import default_client
+from distsync._client.payload_codec import reason_of
 from distsync.errors import PayloadTooLargeError
 from distsync.multiprocessing._pipe_codec import DONE, LEAVING, REFUSED, RESULT, TASK, PipeCodec
 from distsync.multiprocessing._pool_codec import later_function_advice
@@ -155,7 +156,7 @@ class PipeWorker(BaseWorker):
         except WorkerInterrupt:
             raise
         except Exception as error:
-            reason = f"{type(error).__name__}: {error}{later_function_advice(error)}"
+            reason = f"{reason_of(error)}{later_function_advice(error)}"
             text = f"a worker cannot decode it, {reason}".encode(errors="replace")[:1000]
             self._send(job, part, REFUSED, text, perf_counter() - began)
             return

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 from distsync._client import lifecycle
 from distsync._client.clocks import wait_clock
 from distsync._client.outage_limit import OutageLimit
+from distsync._client.payload_codec import reason_of
 from distsync._log import OwnLogger
 from distsync.errors import TaskLostError
 from distsync.multiprocessing._local_workers import LocalWorkers
@@ -247,7 +248,7 @@ class PoolCaller(ABC):
             crew.start_missing()
         except Exception as error:  # there are too many processes, for example
             crew.failures += 1
-            crew.story = f"{type(error).__name__}: {error}"
+            crew.story = reason_of(error)
             self._fill_at = now + RETRY_S
             return RETRY_S
         if crew.is_failing:  # others run tasks; the new ones may exit like those before

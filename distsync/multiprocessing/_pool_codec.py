@@ -24,6 +24,7 @@ from contextlib import contextmanager, nullcontext
 from multiprocessing import pool as _stdlib
 from typing import Any, NamedTuple
 
+from distsync._client.payload_codec import reason_of
 from distsync._client.settings import Settings
 from distsync.errors import ConfigurationError, PayloadRefusedError
 
@@ -228,7 +229,7 @@ def later_function_advice(error: BaseException | None) -> str:
     Returns:
         The end of a message; empty if there is no advice.
     """
-    return f"; {LATER_FUNCTION}" if _NOT_IN_MAIN.search(str(error)) else ""
+    return f"; {LATER_FUNCTION}" if error is not None and _NOT_IN_MAIN.search(reason_of(error)) else ""
 
 
 def describe_initializer(initializer: Function | None, initargs: tuple[Any, ...]) -> str:
@@ -341,7 +342,7 @@ def main_module_of(wanted: MainProgram, place: str) -> Iterator[None]:
     except (Exception, SystemExit) as error:  # a program without ``if __name__`` may exit
         name = wanted.module or wanted.file or "a prompt, or -c"
         reason = (
-            f"its function is of the program {name}, which this worker cannot load, {type(error).__name__}: {error}"
+            f"its function is of the program {name}, which this worker cannot load, {reason_of(error)}"
         )
         raise PayloadRefusedError(place, reason) from error
     try:

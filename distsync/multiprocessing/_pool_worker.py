@@ -30,6 +30,7 @@ from distsync._client.client import Client
 from distsync._client.clocks import wait_clock
 from distsync._client.contender_info import describe
 from distsync._client.outage_limit import OutageLimit
+from distsync._client.payload_codec import reason_of
 from distsync._log import OwnLogger
 from distsync._protocols.pool.callers import find_initializer, remove_caller, sweep
 from distsync._protocols.pool.tasks import DONE, MAX_CLAIMED, REFUSED, PoolCore, task_of
@@ -277,7 +278,7 @@ class Worker(BaseWorker):
             raise
         except BaseException as error:
             self.drain()
-            said = error.args[1] if isinstance(error, PayloadRefusedError) else f"{type(error).__name__}: {error}"
+            said = error.args[1] if isinstance(error, PayloadRefusedError) else reason_of(error)
             reason = f"the initializer {self._initializer} failed in this worker, {said}"
             raise PayloadRefusedError(encoded.place, reason) from error
 

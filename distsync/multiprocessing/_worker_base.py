@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 
 from distsync._client import lifecycle, session_handover
 from distsync._client.client import Client
+from distsync._client.payload_codec import reason_of
 from distsync._client.settings import Settings
 
 #: Seconds between checks of the parent. Every fifth one also checks the pool's callers.
@@ -110,7 +111,7 @@ class BaseWorker(ABC):
         except BaseException as error:
             if self._is_terminating:
                 self._wait_for_end()
-            self._send_message(FAILED, f"{type(error).__name__}: {error}")
+            self._send_message(FAILED, reason_of(error))
             raise
         self._send_message(READY)
         try:
@@ -291,7 +292,7 @@ def encode_refusal(
     Raises:
         WorkerInterrupt: The process was interrupted.
     """
-    shown = _stdlib.MaybeEncodingError(error, value)  # type: ignore[attr-defined]
+    shown = _stdlib.MaybeEncodingError(_showable(error), _showable(value))  # type: ignore[attr-defined]
     if error is not None:
         shown.error = _stdlib.ExceptionWithTraceback(error, error.__traceback__)  # type: ignore[attr-defined]
         try:
@@ -303,3 +304,14 @@ def encode_refusal(
         except BaseException:  # methods of the error may raise anything
             del shown.error
     return encode(False, shown)
+
+
+def _showable(value: Any) -> Any:
+    """Return the value; if its `repr` raises, the default representation of its type."""
+    try:
+        repr(value)
+    except WorkerInterrupt:
+        raise
+    except BaseException:
+        return object.__repr__(value)
+    return value

@@ -899,6 +899,19 @@ def test_json_codec_is_refused(make_client: MakeClient) -> None:
         Pool(1, name="p", client=make_client(codec="json"))
 
 
+@pytest.mark.parametrize("name", [None, "p"], ids=["pipes", "shared"])
+def test_values_and_errors_without_a_text_fail_alone(client: Client, name: str | None) -> None:
+    """They ended the workers, or their own error was that of the call."""
+    with Pool(1, name=name) as pool:
+        (worker,) = [process.pid for process in pool._pool]
+        with pytest.raises(MaybeEncodingError, match=r"<helpers\.remote.*\.Textless object.*TextlessError"):
+            pool.apply_async(remote_pool.textless).get(LONG)
+        with pytest.raises(PayloadRefusedError, match="TextlessError"):
+            pool.apply_async(remote_pool.same, (remote_pool.Textless(pickles=True),)).get(LONG)
+        assert pool.apply_async(os.getpid).get(LONG) == worker
+    pool.join()
+
+
 @pytest.mark.parametrize("name", ["p", None])
 def test_lambdas_and_closures_travel_with_cloudpickle(make_client: MakeClient, name: str | None) -> None:
     pytest.importorskip("cloudpickle")

@@ -9,6 +9,7 @@ import threading
 from typing import Any
 
 import pytest
+from helpers.remote_functions import pool as remote_pool
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -85,6 +86,14 @@ def test_item_that_cannot_be_encoded_raises_an_error_with_type_codec_and_reason(
     assert type(item).__name__ in str(caught.value)
     assert (codec if isinstance(codec, str) else "Utf8") in str(caught.value)
     assert type(caught.value.__cause__).__name__ in str(caught.value)
+
+
+def test_error_without_a_text_is_an_error_of_encoding_or_decoding() -> None:
+    codec = Codec("pickle")
+    with pytest.raises(PayloadPickleError, match="TextlessError"):
+        codec.encode(remote_pool.Textless(), QUEUE)
+    with pytest.raises(PayloadRefusedError, match="TextlessError"):
+        codec.decode(codec.encode(remote_pool.Textless(pickles=True), QUEUE), QUEUE)
 
 
 def test_an_item_nested_too_deep_is_an_error_of_encoding() -> None:

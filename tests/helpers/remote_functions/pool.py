@@ -195,6 +195,30 @@ def terminate_child() -> int:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
+class TextlessError(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError
+
+
+class Textless:
+    """It has no text. It does not pickle, or cannot be read from its pickle; the errors have no text either."""
+
+    def __init__(self, pickles: bool = False) -> None:
+        self._pickles = pickles
+
+    def __repr__(self) -> str:
+        raise TextlessError
+
+    def __reduce__(self) -> Any:
+        if self._pickles:
+            return raise_it, (TextlessError(),)
+        raise TextlessError
+
+
+def textless(_: Any = None) -> Textless:
+    return Textless()
+
+
 class ExitsWhenPickled:
     def __reduce__(self) -> Any:
         sys.exit(7)
