@@ -329,7 +329,8 @@ class Pool(_stdlib.Pool, SharedObject):
             raise ValueError("Pool is still running")
         self._submitting.join()
         for process in self._pool:
-            process.join()
+            if process._parent_pid == os.getpid():  # otherwise this is a forked child, and they are its siblings
+                process.join()
 
 
 class ExecutorPool(Pool):

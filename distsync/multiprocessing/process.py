@@ -272,6 +272,13 @@ def class_for(base: Any) -> type[_processes.BaseProcess]:
     return _CLASSES[base.Process]
 
 
+def _forget_siblings() -> None:
+    """Forget the children of the parent, in a forked child: it cannot join them at its end."""
+    _processes._children.difference_update(  # type: ignore[attr-defined]
+        [child for child in _processes._children if child._parent_pid != os.getpid()]  # type: ignore[attr-defined]
+    )
+
+
 def _await_children() -> None:
     """Terminate pools and daemons, and join other children, as multiprocessing does at exit.
 
@@ -281,6 +288,7 @@ def _await_children() -> None:
         util._exit_function()  # type: ignore[attr-defined]
 
 
+lifecycle.on_fork_in_child(_forget_siblings)
 lifecycle.before_end(_await_children)
 
 

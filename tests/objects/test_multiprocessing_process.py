@@ -193,6 +193,19 @@ def test_exit_of_a_child_is_noticed_although_its_own_child_runs(method: str, tmp
         child.join()
 
 
+def test_forked_child_forgets_the_children_of_its_parent() -> None:
+    """At its end, it printed an AssertionError, because it tried to join them."""
+    process = get_context("fork").Process(target=time.sleep, args=(60,))
+    process.start()
+    child = os.fork()
+    if not child:
+        os._exit(len(multiprocessing.active_children()))
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert process in multiprocessing.active_children()
+    process.kill()
+    process.join()
+
+
 def fork_and_sleep(path: str) -> None:
     """Fork a child, whose id the link ``path`` says."""
     child = os.fork()

@@ -533,7 +533,7 @@ def test_forked_child_that_cancels_and_shuts_down_leaves_the_executor_to_its_par
 
 def cancel_all(executor: Any, futures: list[Any]) -> None:
     assert not any(future.cancel(running=True) for future in futures)
-    executor.shutdown(wait=False)
+    executor.shutdown()
 
 
 # ---- the end
