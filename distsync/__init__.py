@@ -14,7 +14,10 @@ from distsync._version import VERSION as _VERSION
 
 __version__ = _VERSION
 
-_MODULES = ("asyncio", "errors", "futures", "multiprocessing", "patch", "queue", "recipes", "testing", "threading")
+_MODULES = (
+    *("asyncio", "errors", "futures", "joblib", "multiprocessing", "patch", "queue", "recipes", "testing"),
+    "threading",
+)
 _HOMES = {
     "threading": "Lock RLock Condition Semaphore BoundedSemaphore Event Barrier BrokenBarrierError",
     "queue": "Queue LifoQueue PriorityQueue SimpleQueue Empty Full ShutDown",

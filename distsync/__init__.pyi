@@ -3,6 +3,7 @@
 from distsync import asyncio as asyncio
 from distsync import errors as errors
 from distsync import futures as futures
+from distsync import joblib as joblib
 from distsync import multiprocessing as multiprocessing
 from distsync import patch as patch
 from distsync import queue as queue

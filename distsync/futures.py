@@ -362,12 +362,20 @@ class Executor(_stdlib.Executor):
         with self._lock:
             self._is_shut = True
         if cancel_futures:
-            limit = self._pool._submitting.outage_limit()
-            for future in list(self._jobs):
-                future._cancel(limit)
+            self._cancel_waiting(list(self._jobs))
         self._pool.close()
         if wait:
             self._pool.join()
+
+    def _cancel_waiting(self, futures: Iterable[PoolFuture[Any]]) -> None:
+        """Cancel calls that no worker has started. Give up if no server answers for the session timeout."""
+        limit = self._pool._submitting.outage_limit()
+        for future in futures:
+            future._cancel(limit)
+
+    def _may_wait(self) -> bool:
+        """Return whether the current thread may wait for a server, if the executor has one."""
+        return self._pool._submitting._may_wait()
 
     def terminate_workers(self) -> None:
         """Refuse further calls, cancel those that no worker has started, and stop the local workers at once.

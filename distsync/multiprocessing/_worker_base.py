@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields
 from multiprocessing import connection, parent_process, util
 from multiprocessing import pool as _stdlib
-from typing import Any, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 from distsync._client import lifecycle, session_handover
 from distsync._client.client import Client
@@ -86,6 +86,9 @@ class BaseWorker(ABC):
         control: Pipe to the parent.
     """
 
+    #: Path of the pool whose tasks this process runs; None in a process that is no worker.
+    served_path: ClassVar[str | None] = None
+
     def __init__(self, spec: WorkerSpec, control: Any) -> None:
         self._spec, self._control = spec, control
         #: Whether the parent or a signal asks for the end. Otherwise another worker replaces this one.
@@ -96,6 +99,7 @@ class BaseWorker(ABC):
 
     def run(self) -> None:
         """Run tasks until the worker must stop, and send the results of all that were started."""
+        BaseWorker.served_path = self._spec.path
         _handle_sigterm(lambda *_: self._end())
         if self._spec.caller is None:  # the command that started this process handles Ctrl-C
             signal.signal(signal.SIGINT, signal.SIG_IGN)

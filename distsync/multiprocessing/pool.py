@@ -240,6 +240,11 @@ class Pool(_stdlib.Pool, SharedObject):
             chunksize = -(-len(iterable) // (4 * (self._processes or _cpus()))) or 1
         return super()._map_async(func, iterable, mapper, chunksize, callback, error_callback)  # type: ignore[misc]
 
+    def _count_workers(self, timeout: float) -> int:
+        """Return how many workers the pool has, wherever they run. It must have a name."""
+        count: int = self.client.run(self._shared_state(self._make_core).count_workers(), timeout)
+        return count
+
     def _withdraw(self, job: int, limit: OutageLimit | None) -> bool:
         """Remove a job of one task from the queue, and return whether no worker had it."""
         return self._submitting.withdraw(job, limit)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 import distsync
 import distsync.asyncio
 import distsync.futures
+import distsync.joblib
 import distsync.multiprocessing
 
 COUNTED = [
@@ -138,3 +140,9 @@ def test_number_of_processes_that_is_not_whole_is_refused(kind: Callable[..., An
         kind("jobs")
     with pytest.raises(TypeError, match=r"must be a whole number, not 1\.5"):
         kind(1.5)
+
+
+def test_backend_of_joblib_without_joblib_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "joblib", None)
+    with pytest.raises(ModuleNotFoundError, match=r"pip install distsync\[joblib\]"):
+        distsync.joblib.register()
