@@ -31,7 +31,7 @@ def _folders() -> Iterator[Path]:
 
 
 def _without_thread_sanitizer(function: Callable[..., Any], result: Any) -> Callable[..., Any]:
-    """Let a function of ``test.support`` take the parameter ``thread``, which Python 3.12 has added."""
+    """Let a function of ``test.support`` take the parameter ``thread``, which Python 3.13 has added."""
 
     def call(*args: Any, thread: bool = False, **keywords: Any) -> Any:
         return result if thread else function(*args, **keywords)
@@ -48,7 +48,7 @@ def _complete(support: Any) -> None:
     if not hasattr(support, "Py_GIL_DISABLED"):
         support.Py_GIL_DISABLED = False
         support.requires_gil_enabled = lambda reason: _unchanged
-    if sys.version_info < (3, 12):
+    if sys.version_info < (3, 13):
         support.check_sanitizer = _without_thread_sanitizer(support.check_sanitizer, False)
         support.skip_if_sanitizer = _without_thread_sanitizer(support.skip_if_sanitizer, _unchanged)
 
