@@ -154,7 +154,11 @@ class Executor(_stdlib.Executor):
             result is a TaskLostError; 0 means no limit, None means 5.
         max_payload: Maximum size of one encoded task or one encoded result, in bytes; None means
             64,000,000.
-        progress: Whether to show a progress bar on stderr. It requires rich.
+        progress: Whether to show how many items are done, the rate, errors, the time left, and the
+            workers. If stderr is a terminal, this is a bar drawn by rich. Otherwise, the logger
+            ``distsync.multiprocessing`` gets a line after 10 s, then after longer pauses of up to a
+            minute, and one at the end. Its level is INFO: ``logging.basicConfig(level="INFO")``
+            shows it.
         task_timeout: Seconds that a call may run, in an executor without a name. Then its worker is
             killed and replaced, and its future raises TaskTimeoutError. None means no limit.
 
@@ -166,7 +170,7 @@ class Executor(_stdlib.Executor):
         UnreachableError: The executor has a name, and no server could be reached for the client's
             first connection.
         ConfigurationError: The codec of the client is JSON.
-        ModuleNotFoundError: ``progress`` is set, and rich is not installed.
+        ModuleNotFoundError: ``progress`` is set, stderr is a terminal, and rich is not installed.
 
     Note:
         A future raises what its function raised, or one of the errors of a Pool's results. Among

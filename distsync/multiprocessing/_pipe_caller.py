@@ -88,13 +88,13 @@ class PipeCaller(PoolCaller):
         try:
             payload: Any = self._codec.dumps((function, args, kwds))
         except BaseException as error:  # methods of an argument may raise anything
-            self._deliver(job, part, (False, error))
+            self._refuse(job, part, function, args, error)
             return
         label = Label.of(function, args)
         if len(payload) > self._spec.limit_bytes:
             text = f"the task {label.function} (job {job}, part {part}) of {self._path}"
             too_large = PayloadTooLargeError(text, len(payload), self._spec.limit_bytes)
-            self._deliver(job, part, (False, too_large))
+            self._refuse(job, part, function, args, too_large)
             return
         frame = b"".join((TASK.pack(job, part, len(payload)), payload))
         task = PipeTask(job, part, frame, label.function, label.items)
@@ -106,8 +106,7 @@ class PipeCaller(PoolCaller):
                 return
             self._under_way[job, part] = task
             self._send_or_keep(task)
-        if self._watcher:
-            self._watcher.begun(label.items)
+        self._count_put(label.items)
         if self._crew.is_hopeless:
             self._crew.failures = 0
             self.notifier.put()
@@ -381,8 +380,6 @@ class PipeCaller(PoolCaller):
         for thread in self.threads:
             if thread not in (threading.current_thread(), self.threads[0]):
                 thread.join(LAST_S)
-        if self._watcher:
-            self._watcher.close()
         self.notifier.close()
         with self._changed:  # the encoding thread may still wait in an iterable
             for feed in {*self._feeds, *self._noted}:

@@ -10,7 +10,8 @@ import queue
 import threading
 from abc import ABC, abstractmethod
 from multiprocessing import connection, util
-from typing import Any, Protocol
+from multiprocessing.pool import MapResult
+from typing import TYPE_CHECKING, Any, Protocol
 
 from distsync._client import lifecycle
 from distsync._client.clocks import wait_clock
@@ -19,6 +20,10 @@ from distsync._client.payload_codec import reason_of
 from distsync._log import OwnLogger
 from distsync.errors import TaskLostError
 from distsync.multiprocessing._local_workers import LocalWorkers
+from distsync.multiprocessing._pool_codec import Label
+
+if TYPE_CHECKING:
+    from distsync.multiprocessing._progress_display import ProgressSource
 
 #: Maximum number of unfinished tasks. At this number, iterables are not read further.
 UNDER_WAY = 4000
@@ -34,9 +39,13 @@ logger = OwnLogger("distsync.multiprocessing")
 class ProgressListener(Protocol):
     """An object that is notified of the progress of a pool."""
 
+    def watch(self, source: ProgressSource) -> None: ...
+
     def begun(self, items: int) -> None: ...
 
     def done(self, items: int) -> None: ...
+
+    def failed(self) -> None: ...
 
     def close(self) -> None: ...
 
@@ -121,6 +130,12 @@ class PoolCaller(ABC):
         self.threads: list[threading.Thread] = []
         #: When a worker may be started again, after failures.
         self._fill_at = 0.0
+        #: Number of items of the `map` that is being encoded that were not put yet.
+        self._unread_items = 0
+        #: Whether the iterable of an `imap` is being read, whose length is not known.
+        self._is_reading = False
+        #: Number of workers elsewhere; None if it is not known.
+        self._remote_workers: int | None = None
         #: Held by the thread that terminates, of several.
         self._terminating = threading.RLock()
         #: Whether the caller has ended.
@@ -133,6 +148,8 @@ class PoolCaller(ABC):
             crew: The local workers.
         """
         self._crew = crew
+        if self._watcher:
+            self._watcher.watch(self)
         try:
             for target in self._loops():
                 name = f"distsync-pool-{target.__name__.strip('_')}"
@@ -153,10 +170,13 @@ class PoolCaller(ABC):
         """Encode tasks, like ``multiprocessing.pool.Pool._handle_tasks``."""
         for sequence, set_length in iter(self.tasks.get, None):
             task = None
+            self._is_reading = set_length is not None
             try:
                 for task in sequence:
                     if self.state == TERMINATE:
                         return
+                    if self._watcher and task[1] == 0:
+                        self._unread_items = _items_of(self.cache.get(task[0]))
                     self._submit(*task)
                 if set_length is not None:
                     set_length((task[1] if task else -1) + 1)
@@ -167,7 +187,22 @@ class PoolCaller(ABC):
                 self._deliver(set_length.__self__._job, part, (False, error))
                 set_length(part + 1)
             finally:
+                self._unread_items, self._is_reading = 0, False
                 task = sequence = set_length = None
+
+    def _count_put(self, items: int) -> None:
+        """Count items as put."""
+        if self._watcher:
+            self._unread_items = max(0, self._unread_items - items)  # first, so that no item is counted twice
+            self._watcher.begun(items)
+
+    def _refuse(self, job: int, part: int, function: Any, args: Any, error: BaseException) -> None:
+        """Fail a task that cannot be sent."""
+        if self._watcher:
+            items = Label.of(function, args).items
+            self._count_put(items)
+            self._watcher.done(items)
+        self._deliver(job, part, (False, error))
 
     @abstractmethod
     def _submit(self, job: int, part: int, function: Any, args: Any, kwds: Any) -> None:
@@ -209,6 +244,8 @@ class PoolCaller(ABC):
         result = self.cache.get(job)
         if result is None:
             return
+        if self._watcher and not outcome[0]:
+            self._watcher.failed()
         try:
             result._set(part, outcome)
         except BaseException:  # of a callback, also that of sys.exit(): waiters for the result must not wait forever
@@ -233,7 +270,10 @@ class PoolCaller(ABC):
         if self.state != TERMINATE:
             self._crew.stop_when_idle()
             self._crew.join()
-            self._cleanup()
+            try:
+                self._cleanup()
+            finally:
+                self._end_progress()
 
     @abstractmethod
     def _fail_hopeless(self) -> None:
@@ -255,6 +295,29 @@ class PoolCaller(ABC):
             self._fill_at = now + RETRY_S
         return None
 
+    # ---- progress
+
+    @property
+    def has_stopped(self) -> bool:
+        """Whether the pool was terminated, or has ended."""
+        return self.is_away or self.state == TERMINATE
+
+    def unsent_items(self) -> tuple[int, bool]:
+        """Return how many items wait to be encoded, as far as is known, and whether there may be more.
+
+        A job that waits for others to be encoded counts as one item.
+        """
+        return self.tasks.qsize() + self._unread_items, self._is_reading
+
+    def worker_counts(self) -> tuple[int, int | None]:
+        """Return the number of local workers, and of workers elsewhere; None if there can be none."""
+        return len(self._crew.processes), self._remote_workers
+
+    def _end_progress(self) -> None:
+        """Show the last numbers. Nothing is shown after this."""
+        if self._watcher:
+            self._watcher.close()
+
     # ---- the end
 
     @abstractmethod
@@ -264,6 +327,7 @@ class PoolCaller(ABC):
     def abandon(self) -> None:
         """Clean up a caller whose threads were never started."""
         self._cleanup()
+        self._end_progress()
 
     @abstractmethod
     def outage_limit(self) -> OutageLimit | None:
@@ -292,8 +356,11 @@ class PoolCaller(ABC):
         self.notifier.put()
         with self._changed:
             self._changed.notify_all()
-        with self._terminating:
-            self._stop()
+        try:
+            with self._terminating:
+                self._stop()
+        finally:
+            self._end_progress()
 
     @abstractmethod
     def _stop(self) -> None:
@@ -317,3 +384,9 @@ class PoolCaller(ABC):
         """Wait until all threads have ended, after `close` or `terminate`."""
         for thread in self.threads:
             thread.join()
+
+
+def _items_of(result: Any) -> int:
+    """Return how many items a `map` has; 0 for other jobs."""
+    values = result._value if isinstance(result, MapResult) else None  # type: ignore[attr-defined]
+    return len(values) if isinstance(values, list) else 0

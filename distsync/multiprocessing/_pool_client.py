@@ -17,9 +17,11 @@ from distsync._client.outage_limit import CHECK_S, OutageLimit
 from distsync._log import OwnLogger
 from distsync._protocols.pool.callers import Caller, Initializer, TaskReply, sweep_all
 from distsync._protocols.pool.tasks import DONE, REFUSED, PoolCore, Task
+from distsync._protocols.pool.workers import count_other_workers
 from distsync._protocols.queues.bulk import Progress
 from distsync._protocols.queues.segments import BATCH
 from distsync._protocols.retries import REFUSED_S, parent_of
+from distsync._protocols.steps import Signal
 from distsync.errors import (
     ClientClosedError,
     DeadlineError,
@@ -81,6 +83,8 @@ class PoolClient(PoolCaller):
         self._being_put: set[int] = set()
         self._dropped: set[int] = set()
         self._no_more = False
+        #: Fires when the workers elsewhere need not be counted any more.
+        self._stop_counting = Signal()
         try:
             self._begin()
         except BaseException:
@@ -112,7 +116,12 @@ class PoolClient(PoolCaller):
             crew: The local workers.
         """
         self._client.background(sweep_all(self._core, parent_of(self._path)))
+        if self._watcher:
+            self._client.background(count_other_workers(self._core, self.caller, self._set_remote, self._stop_counting))
         super().start(crew)
+
+    def _set_remote(self, workers: int) -> None:
+        self._remote_workers = workers
 
     def _loops(self) -> tuple[Callable[[], None], ...]:
         return self._supervise, self._encode, self._put, self._receive
@@ -124,10 +133,10 @@ class PoolClient(PoolCaller):
         try:
             payload = self._codec.encode_call(f"{inbox.path}/{job}.{part}", (function, args, kwds))
         except PayloadPickleError as error:
-            self._deliver(job, part, (False, error.__cause__ or error))
+            self._refuse(job, part, function, args, error.__cause__ or error)
             return
         except BaseException as error:  # the task is too large, or calls sys.exit() when it is pickled
-            self._deliver(job, part, (False, error))
+            self._refuse(job, part, function, args, error)
             return
         label = Label.of(function, args)
         with self._changed:
@@ -145,8 +154,7 @@ class PoolClient(PoolCaller):
         if not is_ours:  # registered again since: replies to the former GUID are not received
             self._submit(job, part, function, args, kwds)
             return
-        if self._watcher:
-            self._watcher.begun(label.items)
+        self._count_put(label.items)
         if self._crew.is_hopeless:
             self._crew.failures = 0
             self.notifier.put()
@@ -367,6 +375,7 @@ class PoolClient(PoolCaller):
         with self._changed:
             self._no_more = True
             self._changed.notify_all()
+        self._stop_counting.fire()
         self._inbox.stop.fire()
         limit = OutageLimit(self._client, LAST_S)
         self._end_threads(limit)
@@ -378,8 +387,6 @@ class PoolClient(PoolCaller):
             if given_up:
                 self._log_given_up(given_up, reason)
             logger.warning("could not clean up pool %s: %s", self._path, reason)
-        if self._watcher:
-            self._watcher.close()
         self.notifier.close()
 
     def _end_threads(self, limit: OutageLimit) -> None:

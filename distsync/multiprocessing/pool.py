@@ -62,7 +62,11 @@ class Pool(_stdlib.Pool, SharedObject):
             result is a TaskLostError; 0 means no limit.
         max_payload: Maximum size of one encoded task (chunk) or one encoded result, in bytes; None
             means 64,000,000.
-        progress: Whether to show a progress bar on stderr. It requires rich.
+        progress: Whether to show how many items are done, the rate, errors, the time left, and the
+            workers. If stderr is a terminal, this is a bar drawn by rich. Otherwise, the logger
+            ``distsync.multiprocessing`` gets a line after 10 s, then after longer pauses of up to a
+            minute, and one at the end. Its level is INFO: ``logging.basicConfig(level="INFO")``
+            shows it.
         task_timeout: Seconds that a task (chunk) may run, in a pool without a name. Then its worker is
             killed and replaced, and its result is a TaskTimeoutError. None means no limit.
 
@@ -74,7 +78,7 @@ class Pool(_stdlib.Pool, SharedObject):
         UnreachableError: The pool has a name, and no server could be reached for the client's first
             connection.
         ConfigurationError: The codec of the client is JSON.
-        ModuleNotFoundError: ``progress`` is set, and rich is not installed.
+        ModuleNotFoundError: ``progress`` is set, stderr is a terminal, and rich is not installed.
 
     Note:
         A result raises what its function raised. It raises PayloadRefusedError if a worker cannot
@@ -90,6 +94,9 @@ class Pool(_stdlib.Pool, SharedObject):
         With a name, putting a task costs 1 request. A worker sends 8 requests for each batch of up to 25 short
         tasks, 1 more for each task, and at least 1 more for the first task of each other caller.
         The caller sends 1 request for each result, and 1 more for all results that are available.
+        A worker sends 2 requests at its start, by which it is counted, and 2 more if it is the first one. With
+        ``progress``, the caller sends 1 request each time that a worker has begun or ended, and
+        at most 1 in 5 seconds. A worker that was killed counts until its session times out.
 
         Tasks are started in the order in which they were put, by any caller. The order of short
         tasks is approximate.
@@ -100,7 +107,7 @@ class Pool(_stdlib.Pool, SharedObject):
 
         Znodes, with a name: those of JoinableQueue; ``callers/<guid>/answers/...``, results;
         ``callers/<guid>/initializer``; ``callers/<guid>/parts/...``, the parts of long tasks and
-        results.
+        results; ``workers/...``, ephemeral, one for each worker.
 
         Source: ZooKeeper recipes, "Queues"; ``multiprocessing.pool.Pool``.
 
@@ -172,7 +179,7 @@ class Pool(_stdlib.Pool, SharedObject):
 
         initargs = tuple(initargs)
         client, limit, most = self.client, _checked_limit(max_payload), _checked_deliveries(max_deliveries)
-        watcher = self._bar() if progress else None
+        watcher = self._new_display() if progress else None
         is_default = self._explicit_client is None
         if self._is_unnamed:
             spec = WorkerSpec(client.settings, self.path, limit, most, initializer, initargs, maxtasks, "", is_default)
@@ -215,11 +222,11 @@ class Pool(_stdlib.Pool, SharedObject):
         self._change_notifier = self._submitting.notifier
         self._terminate = util.Finalize(self, self._submitting.finalize, exitpriority=15)
 
-    def _bar(self) -> Any:
+    def _new_display(self) -> Any:
         with importing():
-            from distsync.multiprocessing._progress_bar import Bar
+            from distsync.multiprocessing._progress_display import ProgressDisplay
 
-        return Bar(self.name if not self._is_unnamed else "tasks")
+        return ProgressDisplay(None if self._is_unnamed else self.name)
 
     def _make_core(self, path: str) -> Any:
         with importing():

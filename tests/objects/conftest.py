@@ -11,6 +11,7 @@ from helpers.servers import ServerProcess
 from helpers.timing import UNIT, eventually
 from helpers.worker_processes import Peer
 
+from distsync._client import default_client
 from distsync._client.client import Client
 from distsync._client.lease import holds
 from distsync._protocols.state import election
@@ -107,6 +108,16 @@ def make_far(make_client: MakeClient, proxy: Proxy) -> Iterator[MakeClient]:
 def far(make_far: MakeClient) -> Client:
     """Return a connected client behind the proxy."""
     return make_far()
+
+
+@pytest.fixture
+def unreachable() -> Iterator[Client]:
+    """Yield a default client whose server does not exist."""
+    client = Client(hosts="127.0.0.1:1", connect_timeout=0.1, namespace="/nowhere")
+    default_client.set_default(client)
+    yield client
+    default_client.set_default(None)
+    client.close()
 
 
 @pytest.fixture

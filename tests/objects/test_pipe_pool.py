@@ -37,16 +37,6 @@ from distsync.multiprocessing.pool import Pool
 LONG = 3 * PATIENCE
 
 
-@pytest.fixture
-def unreachable() -> Iterator[Client]:
-    """Yield a default client whose server does not exist."""
-    client = Client(hosts="127.0.0.1:1", connect_timeout=0.1, namespace="/nowhere")
-    default_client.set_default(client)
-    yield client
-    default_client.set_default(None)
-    client.close()
-
-
 @pytest.fixture(params=["fork", "spawn", "forkserver"])
 def method(request: pytest.FixtureRequest) -> Iterator[str]:
     yield str(request.param)

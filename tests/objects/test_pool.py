@@ -848,7 +848,7 @@ def test_caller_whose_session_expires_gets_its_results(client: Client) -> None:
     pool.join()
 
 
-# ---- payloads, codecs and progress
+# ---- payloads and codecs
 
 
 def test_unpicklable_task_or_result_raises_and_leaves_the_pool_usable(client: Client) -> None:
@@ -920,18 +920,3 @@ def test_lambdas_and_closures_travel_with_cloudpickle(make_client: MakeClient, n
         assert pool.map(lambda number: number * factor, range(5)) == [0, 3, 6, 9, 12]
         assert pool.apply(lambda: lambda: factor)() == 3
     pool.join()
-
-
-def test_progress_is_shown_on_stderr(client: Client, capfd: pytest.CaptureFixture[str]) -> None:
-    with Pool(1, name="thumbs", progress=True) as pool:
-        pool.map(remote_pool.square, range(30))
-        pool.close()
-        pool.join()
-    assert "thumbs" in (output := capfd.readouterr().err)
-    assert "30/30" in output
-
-
-def test_progress_without_rich_says_what_to_install(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "rich.console", None)
-    with pytest.raises(ModuleNotFoundError, match=r"distsync\[cli\]"):
-        Pool(1, name="p", progress=True)

@@ -9,7 +9,7 @@ A task that was delivered ``max_deliveries`` times is ended with the answer ``wo
 caller was removed is deleted, with its parts.
 
 Znodes: as in queues/claim_layout.py, with items named ``i_<caller>.<job>.<part>_<guid>-<number>``, and
-``<path>/callers``, described in callers.py.
+``<path>/callers`` and ``<path>/workers``, described in callers.py and workers.py.
 """
 
 from __future__ import annotations
@@ -97,6 +97,7 @@ class PoolSegments(ClaimQueueLayout):
     def __init__(self, path: str) -> None:
         super().__init__(path)
         self.callers = f"{path}/callers"
+        self.workers = f"{path}/workers"
         self.may_make = True
 
     async def make(self) -> None:
