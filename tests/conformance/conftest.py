@@ -26,10 +26,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def _is_chosen(item: pytest.Item) -> bool:
     chosen: dict[str, str] = getattr(getattr(item, "callspec", None), "params", {})
+    from helpers.cpython_processes import ALL, is_chosen
+
+    if {"case", "server_kind", "method"} <= chosen.keys():  # executors, which need no server
+        return ALL or chosen["method"] == "fork" or chosen["server_kind"] == "embedded"
     if not {"start_method", "server_kind", "method"} <= chosen.keys():
         return True
-    from helpers.cpython_processes import is_chosen
-
     return is_chosen(chosen["start_method"], chosen["server_kind"], chosen["method"])
 
 

@@ -1,4 +1,8 @@
-"""CPython's ``test.test_concurrent_futures``, against ``concurrent.futures`` and against ``distsync.futures``."""
+"""CPython's ``test.test_concurrent_futures``, against ``concurrent.futures`` and ``distsync.futures``.
+
+All its classes that take an executor of processes run, with fork, spawn and forkserver. The others test threads or
+futures alone, or look for leaks, which all tests here do.
+"""
 
 from __future__ import annotations
 
@@ -6,20 +10,21 @@ import os
 import sys
 import types
 import unittest
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent import futures
 from importlib import import_module
+from multiprocessing import forkserver
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
-from helpers.cpython_futures import prepare
+from helpers import cpython_futures
 
 import distsync.futures
 import distsync.multiprocessing
 
-prepare()
+cpython_futures.prepare()
 
 util, test_as_completed, test_deadlock, test_init, test_process_pool, test_shutdown, test_wait = (
     import_module(f"test.test_concurrent_futures.{name}")
@@ -54,19 +59,36 @@ SLOW = {
 SLOW_FAMILIES = ("WaitTests", "ExecutorDeadlockTest")
 """These sleep, or let workers crash."""
 
+QUICK = {
+    "ProcessPoolExecutorTest.test_map",
+    "ProcessPoolExecutorTest.test_max_tasks_per_child",
+    "ProcessPoolExecutorTest.test_traceback",
+    "ProcessPoolShutdownTest.test_run_after_shutdown",
+    "InitializerMixin.test_initializer",
+}
+"""Only these are not slow with spawn and forkserver, whose workers import distsync."""
+
+MIXINS = {
+    "fork": util.ProcessPoolForkMixin,
+    "spawn": util.ProcessPoolSpawnMixin,
+    "forkserver": util.ProcessPoolForkserverMixin,
+}
+"""CPython's mixin for each start method."""
+
+PRELOADED = ["distsync.futures", "distsync.multiprocessing._pipe_worker", "test.support"]
+
 OWN_PARTS = "looks at threads and queues of CPython's own executor"
 ENDED = "joins the process object of a worker that has ended; here it is closed"
 NOT_BROKEN = "a worker that exits breaks no executor: another one runs the call, up to max_deliveries times"
 OWN_ERROR = "the call raises the error itself, or PayloadRefusedError, and no other call is affected"
+AT_ONCE = "all workers are started at once, as CPython's with fork"
 
 EXPECTED_FAILURES = {
     "ProcessPoolExecutorTest.test_killed_child": NOT_BROKEN,
-    "ProcessPoolExecutorTest.test_max_tasks_per_child": "wants fork to be refused, which could deadlock in CPython's",
     "ProcessPoolExecutorTest.test_max_tasks_per_child_defaults_to_spawn_context": "each start method works here",
     "ProcessPoolExecutorTest.test_python_finalization_error": "mocks the start of the threads of CPython's executor",
     "ProcessPoolShutdownTest.test_context_manager_shutdown": ENDED,
     "ProcessPoolShutdownTest.test_del_shutdown": OWN_PARTS,
-    "ProcessPoolShutdownTest.test_processes_terminate": ENDED,
     "ProcessPoolShutdownTest.test_shutdown_no_wait": OWN_PARTS,
     "FailingInitializerMixin.test_initializer": "wants a log line of concurrent.futures, and _broken",
     "ExecutorDeadlockTest.test_error_at_task_unpickle": OWN_ERROR,
@@ -77,6 +99,21 @@ EXPECTED_FAILURES = {
 }
 """Tests that cannot pass, each with the reason."""
 
+ON_DEMAND = {
+    "ProcessPoolExecutorTest.test_idle_process_reuse_multiple": AT_ONCE,
+    "ProcessPoolExecutorTest.test_idle_process_reuse_one": AT_ONCE,
+    "ProcessPoolShutdownTest.test_processes_terminate": AT_ONCE,
+}
+EXPECTED_FAILURES_WITH = {
+    "fork": {
+        "ProcessPoolExecutorTest.test_max_tasks_per_child": "wants fork to be refused, which can deadlock there",
+        "ProcessPoolShutdownTest.test_processes_terminate": ENDED,
+    },
+    "spawn": ON_DEMAND,
+    "forkserver": ON_DEMAND,
+}
+"""Tests that cannot pass with one start method. CPython's own reason skips some of them with fork."""
+
 NOT_HERE = {
     "ProcessPoolShutdownTest.test_cancel_futures": "wants a call to run once it is submitted; see test_futures.py",
     "ProcessPoolShutdownTest.test_hang_gh83386": "its program is for thread pools; it imports no multiprocessing",
@@ -84,36 +121,48 @@ NOT_HERE = {
 """Tests that cannot run here, or whose outcome depends on timing, each with the reason."""
 
 
-def builder(base: type) -> Build:
+def builder(base: type, method: str) -> Build:
     def build(module: ModuleType) -> type[unittest.TestCase]:
         ours = module is distsync.futures
         context: Any = distsync.multiprocessing if ours else util.multiprocessing
         members = {
             "executor_type": distsync.futures.Executor if ours else futures.ProcessPoolExecutor,
-            "get_context": lambda self: context.get_context("fork"),
-            "ctx": "fork",
+            "get_context": lambda self: context.get_context(method),
+            "ctx": method,
             "__module__": __name__,
             "__test__": False,
         }
-        made = type(base.__name__, (base, util.ProcessPoolForkMixin, util.BaseTestCase), members)
+        made = type(base.__name__, (base, MIXINS[method], util.BaseTestCase), members)
         globals()[base.__name__] = made  # a method that is submitted pickles
         return made
 
     return build
 
 
-def slow_or_not(parameter: Any) -> Any:
-    is_slow = parameter.id in SLOW or parameter.id.startswith(SLOW_FAMILIES)
-    return pytest.param(*parameter.values, id=parameter.id, marks=pytest.mark.slow) if is_slow else parameter
+def parameters(method: str) -> Iterator[Any]:
+    """Yield a pytest parameter (method, case) for each case with a start method."""
+    for parameter in cases({name: builder(base, method) for name, base in BASES.items()}, futures):
+        is_slow = parameter.id in SLOW or parameter.id.startswith(SLOW_FAMILIES)
+        is_slow = is_slow or (method != "fork" and parameter.id not in QUICK)
+        yield pytest.param(method, *parameter.values, id=f"{method}-{parameter.id}", marks=[pytest.mark.slow] * is_slow)
 
 
-CASES = [slow_or_not(each) for each in cases({name: builder(base) for name, base in BASES.items()}, futures)]
+CASES = [each for method in MIXINS for each in parameters(method)]
+
+
+@pytest.fixture(autouse=True)
+def spawned(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Let spawned workers import CPython's tests, and leave no fork server behind."""
+    monkeypatch.setitem(sys.modules, "__main__", cpython_futures)
+    monkeypatch.setattr(forkserver._forkserver, "_preload_modules", PRELOADED)  # type: ignore[attr-defined]
+    yield
+    forkserver._forkserver._stop()  # type: ignore[attr-defined]
 
 
 @pytest.mark.slow("checks the harness")
 @pytest.mark.skipif(sys.version_info < (3, 13), reason="these are the tests of Python 3.13")
-@pytest.mark.parametrize("case", CASES)
-def test_harness_passes_on_the_standard_library(case: Case) -> None:
+@pytest.mark.parametrize(("method", "case"), CASES)
+def test_harness_passes_on_the_standard_library(method: str, case: Case) -> None:
     run(case, futures)
 
 
@@ -152,6 +201,6 @@ def face(client: Any, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 
 @pytest.mark.slow_on("zookeeper")
-@pytest.mark.parametrize("case", [case for case in CASES if case.id not in NOT_HERE])
-def test_distsync_passes_what_the_standard_library_passes(case: Case, face: ModuleType) -> None:
-    run(case, face, EXPECTED_FAILURES)
+@pytest.mark.parametrize(("method", "case"), [each for each in CASES if str(each.values[1]) not in NOT_HERE])
+def test_distsync_passes_what_the_standard_library_passes(method: str, case: Case, face: ModuleType) -> None:
+    run(case, face, EXPECTED_FAILURES | EXPECTED_FAILURES_WITH[method])

@@ -1,6 +1,8 @@
 """``test.test_concurrent_futures`` of CPython 3.13, which Python 3.12 and older do not install.
 
 They take it from a Python 3.13 of this machine, if one is on the PATH or among those of pyenv, as for tox.
+
+A worker that is spawned runs this module first, as if it were the main program, so that it can import that package too.
 """
 
 from __future__ import annotations
@@ -12,8 +14,6 @@ from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 REASON = "no Python 3.13 with its test package is installed"
 PACKAGE = "test_concurrent_futures"
@@ -53,14 +53,30 @@ def _complete(support: Any) -> None:
         support.skip_if_sanitizer = _without_thread_sanitizer(support.skip_if_sanitizer, _unchanged)
 
 
-def prepare() -> None:
-    """Make ``test.test_concurrent_futures`` importable, or skip the module that calls this."""
-    if sys.version_info < (3, 11):
-        pytest.skip("test.support of Python 3.10 lacks what the tests of 3.13 need", allow_module_level=True)
-    test = pytest.importorskip("test", reason=REASON)
+def make_importable() -> bool:
+    """Make ``test.test_concurrent_futures`` importable. Return whether it is."""
+    import test
+    from test import support
+
     if find_spec(f"test.{PACKAGE}") is None:
         folder = next((each for each in _folders() if (each / PACKAGE / "util.py").exists()), None)
         if folder is None:
-            pytest.skip(REASON, allow_module_level=True)
+            return False
         test.__path__.append(str(folder))  # after the Python's own, which has all else
-    _complete(pytest.importorskip("test.support", reason=REASON))
+    _complete(support)
+    return True
+
+
+def prepare() -> None:
+    """Make ``test.test_concurrent_futures`` importable, or skip the module that calls this."""
+    import pytest  # not in a worker
+
+    if sys.version_info < (3, 11):
+        pytest.skip("test.support of Python 3.10 lacks what the tests of 3.13 need", allow_module_level=True)
+    pytest.importorskip("test.support", reason=REASON)
+    if not make_importable():
+        pytest.skip(REASON, allow_module_level=True)
+
+
+if __name__ == "__mp_main__":
+    make_importable()

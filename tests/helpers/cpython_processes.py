@@ -78,13 +78,6 @@ BOTH = (*FAMILIES, "_TestQueue", "_TestPool")
 COMPLETE = ("TestSimpleQueue", "TestInitializers", "TestSyncManagerTypes", "TestPoolNotLeakOnFailure")
 """These are classes of CPython's as they run, which find the functions under test in its ``multiprocessing``."""
 
-PRELOADED = [
-    "kazoo.client",
-    "distsync.multiprocessing.synchronize",
-    "distsync.multiprocessing.queues",
-    "test._test_multiprocessing",
-]
-
 ALL = os.environ.get("DISTSYNC_TEST_START_METHODS") == "all"
 """Each start method on each server. Else fork on both, spawn on the embedded one, forkserver on ZooKeeper."""
 
