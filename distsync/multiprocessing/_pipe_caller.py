@@ -1,4 +1,4 @@
-"""The caller of a pool without a name, which feeds its workers by pipes. No server is involved.
+"""A caller that feeds its local workers by pipes: all that a pool without a name needs. No server is involved.
 
 Three threads run one loop each: one encodes tasks, one receives results and hands out the tasks that
 wait, and one replaces workers.
@@ -23,7 +23,14 @@ from typing import Any
 from distsync._client.clocks import wait_clock
 from distsync._client.outage_limit import OutageLimit
 from distsync._client.payload_codec import reason_of
-from distsync.errors import PayloadRefusedError, PayloadTooLargeError, TaskLostError, TaskTimeoutError, WorkerStartError
+from distsync.errors import (
+    PayloadPickleError,
+    PayloadRefusedError,
+    PayloadTooLargeError,
+    TaskLostError,
+    TaskTimeoutError,
+    WorkerStartError,
+)
 from distsync.multiprocessing._pipe_codec import DONE, TASK, PipeCodec
 from distsync.multiprocessing._pipe_feed import PipeTask, WorkerFeed
 from distsync.multiprocessing._pool_caller import TERMINATE, UNDER_WAY, PoolCaller, ProgressListener
@@ -39,7 +46,7 @@ LAST_S = 5.0
 
 
 class PipeCaller(PoolCaller):
-    """The caller of a pool without a name.
+    """A caller that feeds its local workers by pipes.
 
     Args:
         spec: Configuration of the workers.
@@ -63,6 +70,8 @@ class PipeCaller(PoolCaller):
         self._noted: deque[WorkerFeed] = deque()
         self._wakeup, self._waker = os.pipe()
         self._is_awake = self._no_more = False
+        #: Whether the receiving thread has to look at running tasks now and then.
+        self._is_timed = task_timeout is not None
         self._pid = os.getpid()
 
     def _loops(self) -> tuple[Callable[[], None], ...]:
@@ -86,30 +95,42 @@ class PipeCaller(PoolCaller):
 
     def _submit(self, job: int, part: int, function: Any, args: Any, kwds: Any) -> None:
         try:
-            payload: Any = self._codec.dumps((function, args, kwds))
+            task = self._encoded(job, part, function, args, kwds)
         except BaseException as error:  # methods of an argument may raise anything
-            self._refuse(job, part, function, args, error)
+            is_wrapped = isinstance(error, PayloadPickleError) and error.__cause__ is not None
+            self._refuse(job, part, function, args, error.__cause__ or error if is_wrapped else error)
             return
-        label = Label.of(function, args)
-        if len(payload) > self._spec.limit_bytes:
-            text = f"the task {label.function} (job {job}, part {part}) of {self._path}"
-            too_large = PayloadTooLargeError(text, len(payload), self._spec.limit_bytes)
-            self._refuse(job, part, function, args, too_large)
-            return
-        frame = b"".join((TASK.pack(job, part, len(payload)), payload))
-        task = PipeTask(job, part, frame, label.function, label.items)
         with self._changed:
             while self._is_full() and self.state != TERMINATE:
                 self._changed.wait()
             if job in self._dropped:
                 self._dropped.remove(job)
                 return
-            self._under_way[job, part] = task
-            self._send_or_keep(task)
-        self._count_put(label.items)
+            is_valid = self._is_valid(task)
+            if is_valid:
+                self._under_way[job, part] = task
+                self._send_or_keep(task)
+        if not is_valid:
+            self._submit(job, part, function, args, kwds)
+            return
+        self._count_put(task.items)
         if self._crew.is_hopeless:
             self._crew.failures = 0
             self.notifier.put()
+
+    def _encoded(self, job: int, part: int, function: Any, args: Any, kwds: Any) -> PipeTask:
+        """Return a task. Raises whatever a method of an argument raises."""
+        payload: Any = self._codec.dumps((function, args, kwds))
+        label = Label.of(function, args)
+        if len(payload) > self._spec.limit_bytes:
+            text = f"the task {label.function} (job {job}, part {part}) of {self._path}"
+            raise PayloadTooLargeError(text, len(payload), self._spec.limit_bytes)
+        frame = b"".join((TASK.pack(job, part, len(payload)), payload))
+        return PipeTask(job, part, frame, label.function, label.items)
+
+    def _is_valid(self, task: PipeTask) -> bool:
+        """Return whether a task can be sent, and need not be encoded again."""
+        return True
 
     def _is_full(self) -> bool:
         """Return whether the next task must wait."""
@@ -120,7 +141,7 @@ class PipeCaller(PoolCaller):
         if not self._waiting and self._feeds:
             feed = min(self._feeds, key=_load)
             if feed.room(0.5) > 0:
-                if self._task_timeout is not None and not feed.tasks:
+                if self._is_timed and not feed.tasks:
                     self.note()  # for the time of the next look
                 self._send(feed, [task])
                 return
@@ -252,11 +273,9 @@ class PipeCaller(PoolCaller):
                                 selector.unregister(feed.tasks_file)
                     while self._noted:
                         self._look_at(self._noted.popleft(), selector, finished, lost)
-                    pause = None if self._hand_out() else TAKE_AGAIN_S
-                    if self._task_timeout is not None:
-                        pause = self._end_late_tasks(self._task_timeout, pause)
+                    pause = self._look_after(None if self._hand_out() else TAKE_AGAIN_S)
                 for task, kind, payload in finished:
-                    self._deliver(task.job, task.part, self._outcome(task, kind, payload))
+                    self._accept(task, kind, payload)
                     kind = payload = None  # type: ignore[assignment]
                 for task in lost:
                     reason = f"it was delivered {task.deliveries} times, and no worker lived to its end"
@@ -265,9 +284,15 @@ class PipeCaller(PoolCaller):
                 self._forget([*(each[0] for each in finished), *lost])
                 finished = lost = task = None  # type: ignore[assignment]
 
-    def _end_late_tasks(self, timeout: float, pause: float | None) -> float | None:
+    def _accept(self, task: PipeTask, kind: int, payload: bytes) -> None:
+        """Set the result of a task that a local worker has finished."""
+        self._deliver(task.job, task.part, self._outcome(task, kind, payload))
+
+    def _look_after(self, pause: float | None) -> float | None:
         """Kill workers whose tasks run too long. Return the seconds until the next look, ``pause`` at most."""
-        now = wait_clock()
+        timeout, now = self._task_timeout, wait_clock()
+        if timeout is None:
+            return pause
         for feed in self._feeds:
             if not feed.tasks or feed.is_killed or feed.has_exited:
                 continue
@@ -299,6 +324,7 @@ class PipeCaller(PoolCaller):
             finished += feed.receive_all()
             lost += self._settle(feed)
             feed.close()
+            self._changed.notify_all()
         elif not is_known:
             self._feeds.append(feed)
             selector.register(feed.results_file, selectors.EVENT_READ, feed)
@@ -357,7 +383,7 @@ class PipeCaller(PoolCaller):
 
     # ---- the end
 
-    def outage_limit(self) -> None:
+    def outage_limit(self) -> OutageLimit | None:
         return None
 
     def _stop(self) -> None:
@@ -380,6 +406,10 @@ class PipeCaller(PoolCaller):
         for thread in self.threads:
             if thread not in (threading.current_thread(), self.threads[0]):
                 thread.join(LAST_S)
+        self._close_files()
+
+    def _close_files(self) -> None:
+        """Close all pipes."""
         self.notifier.close()
         with self._changed:  # the encoding thread may still wait in an iterable
             for feed in {*self._feeds, *self._noted}:

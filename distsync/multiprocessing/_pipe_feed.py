@@ -1,4 +1,4 @@
-"""The parent's side of the pipes to one worker of a pool without a name."""
+"""The parent's side of the pipes to one local worker of a pool."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing import get_all_start_methods, get_context
 from multiprocessing.connection import Pipe
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from distsync._client.clocks import wait_clock
 from distsync.errors import TaskLostError
@@ -18,6 +18,9 @@ from distsync.multiprocessing._local_workers import LocalWorkers, WorkerProcess
 from distsync.multiprocessing._pipe_codec import LEAVING, RESULT
 from distsync.multiprocessing._pipe_worker import WorkerPipes, run_pipe_worker
 from distsync.multiprocessing._worker_base import WorkerSpec
+
+if TYPE_CHECKING:
+    from distsync._protocols.queues.claim_layout import ClaimedItem
 
 #: Duration in seconds of the work that a worker gets at once, and the maximum number of tasks.
 AHEAD_S, MAX_AHEAD = 0.02, 500
@@ -36,6 +39,10 @@ class PipeTask:
         frame: The encoded task.
         function: Name of the function.
         items: Number of items in the task.
+        payload_at: Where in the frame the payload begins.
+        caller: GUID of the caller under which it was encoded; empty if it has none.
+        delivery: The item of the queue, if this process has claimed it; None if this caller has put the task.
+        is_exported: Whether the task is in the queue, or about to be, for workers elsewhere.
         deliveries: Number of workers that have exited while they ran the task.
         feed: Pipes to the worker that has it; None if it waits.
         is_done: Whether its result has arrived.
@@ -47,6 +54,10 @@ class PipeTask:
     frame: bytes
     function: str
     items: int
+    payload_at: int = 0
+    caller: str = ""
+    delivery: ClaimedItem | None = None
+    is_exported: bool = False
     deliveries: int = 0
     feed: WorkerFeed | None = None
     is_done: bool = False
@@ -95,6 +106,8 @@ class WorkerFeed:
         #: When the worker was given, or had finished what was before, the task that it runs, or last sent a part of
         #: its result.
         self.began_at = 0.0
+        #: Whether the task that it runs takes so long that others must not wait for it.
+        self.is_late = False
         #: Approximate duration of a task.
         self.task_seconds = AHEAD_S
 
@@ -109,7 +122,7 @@ class WorkerFeed:
         """
         if not self.is_ready or self.has_exited or self.is_leaving or self.is_killed:
             return 0
-        if self.tasks and self._waiting_bytes >= MAX_WAITING_BYTES:
+        if self.tasks and (self.is_late or self._waiting_bytes >= MAX_WAITING_BYTES):
             return 0
         depth = max(1, min(MAX_AHEAD, int(share * AHEAD_S / (self.task_seconds + 1e-9))))
         room = depth - len(self.tasks)
@@ -198,7 +211,7 @@ class WorkerFeed:
                 self.is_leaving = True
             else:
                 task = self.tasks.popleft()
-                task.is_done = True
+                task.is_done, self.is_late = True, False
                 self._waiting_bytes -= len(task.frame)
                 self.task_seconds = (self.task_seconds + 3 * seconds) / 4
                 finished.append((task, kind, bytes(received[begin + RESULT.size : end])))
@@ -240,7 +253,7 @@ class WorkerFeed:
 
 
 class FedWorkers(LocalWorkers):
-    """The worker processes of a pool without a name.
+    """The worker processes that are fed by pipes.
 
     Args:
         context: The context that starts the processes.
@@ -249,6 +262,7 @@ class FedWorkers(LocalWorkers):
         processes: The pool's list of process objects, which this object updates.
         daemon: Whether the processes are daemonic, and so may have no children of their own.
         on_change: Called with the pipes to a worker that has become ready, or has exited.
+        run: The function that each process runs.
     """
 
     def __init__(
@@ -259,15 +273,16 @@ class FedWorkers(LocalWorkers):
         processes: list[Any],
         daemon: bool,
         on_change: Callable[[WorkerFeed], object],
+        run: Callable[[WorkerSpec, Any, WorkerPipes], None] = run_pipe_worker,
     ) -> None:
         super().__init__(context, count, spec, processes, daemon)
-        self._on_change = on_change
+        self._on_change, self._run = on_change, run
         self._feeds: dict[Any, WorkerFeed] = {}
 
     def _new_process(self, theirs: Any) -> Any:
         method = self._context.get_start_method()
         feed = WorkerFeed(method if method in get_all_start_methods() else None, self._spec.maxtasks)
-        process = self._context.Process(target=run_pipe_worker, args=(self._spec, theirs, feed.pipes))
+        process = self._context.Process(target=self._run, args=(self._spec, theirs, feed.pipes))
         self._feeds[process], feed.process = feed, process
         return process
 

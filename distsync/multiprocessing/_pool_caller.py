@@ -125,7 +125,8 @@ class PoolCaller(ABC):
         self.notifier = Notifier()
         self.cache = Cache(self.notifier)
         self.tasks: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self._changed = threading.Condition()
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
         self._crew: LocalWorkers
         self.threads: list[threading.Thread] = []
         #: When a worker may be started again, after failures.
@@ -268,12 +269,16 @@ class PoolCaller(ABC):
             connection.wait([*self._crew.waitables(), self.notifier.reader], pause)
             self.notifier.heard()
         if self.state != TERMINATE:
-            self._crew.stop_when_idle()
-            self._crew.join()
+            self._end_workers()
             try:
                 self._cleanup()
             finally:
                 self._end_progress()
+
+    def _end_workers(self) -> None:
+        """Stop the local workers after their current tasks."""
+        self._crew.stop_when_idle()
+        self._crew.join()
 
     @abstractmethod
     def _fail_hopeless(self) -> None:

@@ -1,12 +1,18 @@
-"""A caller of a pool whose tasks are in a queue of the server. Four threads run one loop each."""
+"""A caller of a pool with a name, which puts its tasks into the queue of the server.
+
+Besides the threads of all callers, one puts tasks into the queue, and one receives results. A caller with
+local workers does more: see _working_client.py.
+"""
 
 from __future__ import annotations
 
 import math
+import os
 import threading
 import uuid
-from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
+from contextlib import suppress
+from dataclasses import replace
 from multiprocessing.pool import ApplyResult
 from typing import Any
 
@@ -15,13 +21,13 @@ from distsync._client.clocks import wait_clock
 from distsync._client.deadlines import CLEAN_UP_S
 from distsync._client.outage_limit import CHECK_S, OutageLimit
 from distsync._log import OwnLogger
-from distsync._protocols.pool.callers import Caller, Initializer, TaskReply, sweep_all
+from distsync._protocols.pool.callers import Caller, Initializer, TaskReply, sweep, sweep_all
 from distsync._protocols.pool.tasks import DONE, REFUSED, PoolCore, Task
 from distsync._protocols.pool.workers import count_other_workers
 from distsync._protocols.queues.bulk import Progress
 from distsync._protocols.queues.segments import BATCH
 from distsync._protocols.retries import REFUSED_S, parent_of
-from distsync._protocols.steps import Signal
+from distsync._protocols.steps import KeepResults, Signal, Wait, WakeReason
 from distsync.errors import (
     ClientClosedError,
     DeadlineError,
@@ -32,14 +38,21 @@ from distsync.errors import (
     PayloadRefusedError,
     PayloadTooLargeError,
     TaskLostError,
-    WorkerStartError,
 )
+from distsync.multiprocessing import _pipe_codec
 from distsync.multiprocessing._local_workers import LocalWorkers
-from distsync.multiprocessing._pool_caller import TERMINATE, UNDER_WAY, PoolCaller, ProgressListener
+from distsync.multiprocessing._pipe_caller import PipeCaller
+from distsync.multiprocessing._pipe_codec import TASK, shared_task_prefix
+from distsync.multiprocessing._pipe_feed import PipeTask
+from distsync.multiprocessing._pool_caller import TERMINATE, ProgressListener
 from distsync.multiprocessing._pool_codec import Call, Label, PoolCodec
+from distsync.multiprocessing._task_claims import TaskClaims
+from distsync.multiprocessing._worker_base import WorkerSpec
 
-#: Maximum bytes of the tasks that are put with one call, and of the tasks that wait for it.
-AT_ONCE_BYTES, OUTGOING_BYTES = 4_000_000, 64_000_000
+#: Maximum bytes of the tasks that are put with one call.
+AT_ONCE_BYTES = 4_000_000
+#: Seconds between looks at the callers of the pool, of which some may have exited.
+SWEEP_S = 5.0
 #: Maximum wait in seconds for threads and servers when the pool ends.
 LAST_S = 5.0
 
@@ -48,13 +61,13 @@ ASSUMED_DEAD = "this process was disconnected, and other processes assumed that 
 logger = OwnLogger("distsync.multiprocessing")
 
 
-class PoolClient(PoolCaller):
-    """One caller of a pool whose tasks are in a queue of the server.
+class PoolClient(PipeCaller):
+    """One caller of a pool with a name, without workers of its own.
 
     Args:
         client: The client to use.
         core: State of the pool.
-        codec: Codec of calls and results.
+        spec: Configuration of the workers, without a caller.
         watcher: Notified of the progress; None notifies nothing.
         initializer: Description of the initializer that workers must use; None accepts any.
         initializer_call: The initializer and its arguments; None calls nothing.
@@ -66,46 +79,54 @@ class PoolClient(PoolCaller):
         self,
         client: Client,
         core: PoolCore,
-        codec: PoolCodec,
+        spec: WorkerSpec,
         watcher: ProgressListener | None,
         initializer: str | None,
         initializer_call: Call | None,
         joining: Callable[[Coroutine[Any, Any, Any]], Coroutine[Any, Any, Any]],
     ) -> None:
-        super().__init__(core.znodes.path, watcher)
-        self._client, self._core, self._codec = client, core, codec
+        super().__init__(spec, watcher)
+        self._client, self._core = client, core
+        self._pool_codec = PoolCodec(spec.settings, spec.limit_bytes)
         self._joining = joining
         self._initializer, self._initializer_call = initializer, initializer_call
-        self._under_way: dict[tuple[int, int], Label] = {}
-        self._outgoing: deque[tuple[Task, bytes]] = deque()
-        self._outgoing_bytes = 0
-        #: Jobs with tasks that have left `_outgoing` but may not be in the queue yet.
+        #: The tasks that are in the queue, or about to be, and how many may be.
+        self._exported: set[tuple[int, int]] = set()
+        self._window = math.inf
+        #: Jobs with tasks that have left `_waiting` but may not be in the queue yet.
         self._being_put: set[int] = set()
-        self._dropped: set[int] = set()
-        self._no_more = False
-        #: Fires when the workers elsewhere need not be counted any more.
-        self._stop_counting = Signal()
+        self._to_put = threading.Condition(self._lock)
+        self._claims = TaskClaims(core, initializer)
+        #: Fires at the end.
+        self._ends = Signal()
         try:
-            self._begin()
+            self._inbox = self._registered()
         except BaseException:
-            self.notifier.close()
+            self._close_files()
             raise
+        self.worker_spec = replace(spec, caller=self.caller)
 
-    def _begin(self) -> None:
+    @property
+    def caller(self) -> str:
+        """The GUID under which this caller is registered."""
+        return self._inbox.caller
+
+    def _registered(self) -> Caller:
         """Register this caller under a new GUID, so that it can put tasks."""
-        self.caller = str(uuid.uuid4())
-        self._inbox = Caller(self._core, self.caller, self._encoded_initializer())
-        self._client.run(self._joining(self._inbox.begin()))  # otherwise, joining later could delete it
-        self._client.local(self._inbox.path, lambda: self._inbox)
-        self._client.at_close(self._inbox.path, self._inbox.end)
+        caller = str(uuid.uuid4())
+        inbox = Caller(self._core, caller, self._encoded_initializer(caller))
+        self._client.run(self._joining(inbox.begin()))  # otherwise, joining later could delete it
+        self._client.local(inbox.path, lambda: inbox)
+        self._client.at_close(inbox.path, inbox.end)
+        return inbox
 
-    def _encoded_initializer(self) -> Initializer:
+    def _encoded_initializer(self, caller: str) -> Initializer:
         """Return the initializer for workers that this process does not start."""
         if self._initializer_call is None:
             return Initializer(self._initializer)
         try:
-            place = self._core.znodes.initializer(self.caller)
-            return Initializer(self._initializer, self._codec.encode_call(place, self._initializer_call))
+            place = self._core.znodes.initializer(caller)
+            return Initializer(self._initializer, self._pool_codec.encode_call(place, self._initializer_call))
         except (PayloadPickleError, PayloadTooLargeError):
             return Initializer(self._initializer)
 
@@ -116,87 +137,111 @@ class PoolClient(PoolCaller):
             crew: The local workers.
         """
         self._client.background(sweep_all(self._core, parent_of(self._path)))
+        self._client.background(self._sweep_regularly())
         if self._watcher:
-            self._client.background(count_other_workers(self._core, self.caller, self._set_remote, self._stop_counting))
+            self._client.background(count_other_workers(self._core, self.caller, self._set_remote, self._ends))
         super().start(crew)
 
     def _set_remote(self, workers: int) -> None:
         self._remote_workers = workers
 
     def _loops(self) -> tuple[Callable[[], None], ...]:
-        return self._supervise, self._encode, self._put, self._receive
+        return self._supervise, self._encode, self._put, self._receive_replies
+
+    async def _sweep_regularly(self) -> None:
+        while await Wait(self._ends, limit=SWEEP_S) is WakeReason.LIMIT:
+            await KeepResults()
+            await sweep(self._core)
 
     # ---- sending tasks
 
-    def _submit(self, job: int, part: int, function: Any, args: Any, kwds: Any) -> None:
+    def _encoded(self, job: int, part: int, function: Any, args: Any, kwds: Any) -> PipeTask:
         inbox = self._inbox
-        try:
-            payload = self._codec.encode_call(f"{inbox.path}/{job}.{part}", (function, args, kwds))
-        except PayloadPickleError as error:
-            self._refuse(job, part, function, args, error.__cause__ or error)
-            return
-        except BaseException as error:  # the task is too large, or calls sys.exit() when it is pickled
-            self._refuse(job, part, function, args, error)
-            return
+        place = f"{inbox.path}/{job}.{part}"
+        payload = self._pool_codec.encode_call(place, (function, args, kwds))
+        prefix = shared_task_prefix(place, own=True)
+        header = TASK.pack(job, part, len(prefix) + len(payload))
         label = Label.of(function, args)
-        with self._changed:
-            while self._is_full() and self.state != TERMINATE:
-                self._changed.wait()
-            if job in self._dropped:
-                self._dropped.remove(job)
-                return
-            is_ours = inbox is self._inbox
-            if is_ours:
-                self._under_way[job, part] = label
-                self._outgoing.append((Task(inbox.caller, job, part), payload))
-                self._outgoing_bytes += len(payload)
-                self._changed.notify_all()
-        if not is_ours:  # registered again since: replies to the former GUID are not received
-            self._submit(job, part, function, args, kwds)
-            return
-        self._count_put(label.items)
-        if self._crew.is_hopeless:
-            self._crew.failures = 0
-            self.notifier.put()
+        begin = len(header) + len(prefix)
+        return PipeTask(
+            job, part, b"".join((header, prefix, payload)), label.function, label.items, begin, inbox.caller
+        )
 
-    def _is_full(self) -> bool:
-        """Return whether the next task must wait."""
-        return len(self._under_way) >= UNDER_WAY or self._outgoing_bytes > OUTGOING_BYTES
+    def _is_valid(self, task: PipeTask) -> bool:
+        return task.caller == self.caller  # otherwise replies to the former GUID are not received
+
+    def _send_or_keep(self, task: PipeTask) -> None:
+        super()._send_or_keep(task)
+        if self._may_export():
+            self._to_put.notify()
+
+    def _exportable(self) -> Iterable[PipeTask]:
+        return (task for task in self._waiting if task.delivery is None and task.caller == self.caller)
+
+    def _may_export(self) -> bool:
+        has_window = self.state != TERMINATE and len(self._exported) < self._window
+        return has_window and any(True for _ in self._exportable())
 
     def _put(self) -> None:
-        while some := self._next_outgoing():
-            progress, failure = Progress(), None
-            try:
-                self._client.run(self._core.put_tasks(some, progress))
-            except NoNodeError:
-                pass  # the receiving thread gets the same error, and handles it
-            except Exception as error:
-                failure = error
-            finally:
-                with self._changed:
-                    self._being_put.clear()
-                    self._changed.notify_all()
-            if failure is not None:
-                for task, _ in some[progress.put :]:
-                    self._end(task.job, task.part, (False, failure))
+        """Put tasks and results into the queue."""
+        while True:
+            with self._changed:
+                while not (self._may_export() or self._claims.has_ended_some or self._no_more):
+                    self._to_put.wait()
+                ended, some = self._claims.taken(), self._next_exports()
+            if any(ended):
+                with suppress(DistsyncError):
+                    self._client.run(self._claims.end(*ended))
+            elif not some:
+                return
+            if some:
+                self._export(some)
+            ended = some = None  # type: ignore[assignment]
 
-    def _next_outgoing(self) -> list[tuple[Task, bytes]]:
-        """Wait for tasks, and return the next batch; empty at the end."""
-        with self._changed:
-            while not (self._outgoing or self._no_more):
-                self._changed.wait()
-            some: list[tuple[Task, bytes]] = []
-            size = 0
-            while self._outgoing and len(some) < BATCH and size < AT_ONCE_BYTES and self.state != TERMINATE:
-                some.append(self._outgoing.popleft())
-                size += len(some[-1][1])
-            self._outgoing_bytes -= size
-            self._being_put.update(task.job for task, _ in some)
+    def _next_exports(self) -> list[PipeTask]:
+        """Take tasks to put with one call from those that wait."""
+        some: list[PipeTask] = []
+        size = 0
+        if self._may_export():
+            for task in self._exportable():
+                if len(some) >= BATCH or size >= AT_ONCE_BYTES or len(self._exported) >= self._window:
+                    break
+                task.is_exported = True
+                self._exported.add((task.job, task.part))
+                some.append(task)
+                size += len(task.frame)
+        if some:
+            is_first = self._waiting[0] is some[0] and self._waiting[len(some) - 1] is some[-1]
+            if is_first:
+                for _ in some:
+                    self._waiting.popleft()
+            else:
+                for task in some:
+                    self._waiting.remove(task)
+            self._waiting_bytes -= size
+            self._being_put.update(task.job for task in some)
             self._changed.notify_all()
-            return some
+        return some
+
+    def _export(self, some: list[PipeTask]) -> None:
+        """Put tasks into the queue."""
+        progress, failure = Progress(), None
+        tasks = [(Task(task.caller, task.job, task.part), task.frame[task.payload_at :]) for task in some]
+        try:
+            self._client.run(self._core.put_tasks(tasks, progress))
+        except NoNodeError:
+            pass  # the thread that receives replies gets the same error, and handles it
+        except Exception as error:
+            failure = error
+        finally:
+            with self._changed:
+                self._being_put.clear()
+                self._changed.notify_all()
+        if failure is not None:
+            self._fail(some[progress.put :], failure)
 
     def withdraw(self, job: int, limit: OutageLimit | None = None) -> bool:
-        """Remove a job of one task before any worker has claimed it.
+        """Remove a job of one task before any worker has begun it.
 
         Args:
             job: Number of the job.
@@ -205,26 +250,20 @@ class PoolClient(PoolCaller):
         Returns:
             True if it was removed. Its result is then never set.
         """
+        if self._pid != os.getpid():
+            return False
         with self._changed:
             while job in self._being_put:  # otherwise the queue could be read before the put
                 if limit is not None and limit.has_passed():
                     return False
                 self._changed.wait(None if limit is None else CHECK_S)
-            if (job, 0) not in self._under_way and job in self.cache:
-                self._dropped.add(job)
-                del self.cache[job]
-                return True
-            waiting = [each for each in self._outgoing if each[0].job == job]
-            for each in waiting:
-                self._outgoing.remove(each)
-                self._outgoing_bytes -= len(each[1])
-        tasks = [task for task, _ in waiting] or self._withdraw_sent(job, limit)
-        for task in tasks:
-            with self._changed:
-                label = self._under_way.pop((task.job, task.part), None)
-                self._changed.notify_all()
-            if label is not None and self._watcher:
-                self._watcher.done(label.items)
+            if (job, 0) not in self._exported:
+                return super().withdraw(job, limit)
+        tasks = self._withdraw_sent(job, limit)
+        for each in tasks:
+            task = self._remove(each.job, each.part)
+            if task is not None and self._watcher:
+                self._watcher.done(task.items)
         if tasks and job in self.cache:
             del self.cache[job]
         return bool(tasks)
@@ -246,10 +285,10 @@ class PoolClient(PoolCaller):
             return []
 
     def is_running(self, job: int) -> bool:
-        """Return whether a worker has claimed a job of one task that is not done; False if no server replies."""
+        """Return whether a worker has begun a job of one task that is not done; False if no server replies."""
         with self._changed:
-            if (job, 0) not in self._under_way or any(each.job == job for each, _ in self._outgoing):
-                return False
+            if (job, 0) not in self._exported:
+                return super().is_running(job)
         try:
             is_claimed: bool = self._client.run(self._core.is_claimed(self.caller, job), LAST_S)
         except DistsyncError:
@@ -263,17 +302,32 @@ class PoolClient(PoolCaller):
             " machine: use an executor without a name"
         )
 
-    # ---- receiving results
+    # ---- receiving results from elsewhere
 
-    def _receive(self) -> None:
+    def _outcome(self, task: PipeTask, kind: int, payload: bytes) -> tuple[bool, Any]:
+        return self._decoded(task, kind == _pipe_codec.REFUSED, payload)
+
+    def _decoded(self, task: PipeTask, is_refused: bool, payload: bytes) -> tuple[bool, Any]:
+        """Return whether the function returned, and the value or the exception."""
+        if is_refused:
+            return False, PayloadRefusedError(f"{task} of {self._path}", payload.decode(errors="replace"))
+        try:
+            place = f"{self._core.znodes.caller_path(task.caller)}/{task.job}.{task.part}"
+            return self._pool_codec.decode_result(place, payload)
+        except PayloadRefusedError as error:
+            return False, PayloadRefusedError(f"{task} of {self._path}, as it came back", error.args[1])
+        except BaseException as error:  # the result calls sys.exit() when it is unpickled, for example
+            return False, error
+
+    def _receive_replies(self) -> None:
         while True:
             try:
                 replies = self._next_replies()
             except ClientClosedError as error:
-                self.fail_all(error)
+                self._fail_exported(error)
                 return
             except Exception as error:  # such as an exceeded quota: later requests may succeed
-                self.fail_all(error)
+                self._fail_exported(error)
                 with self._changed:
                     if self._changed.wait_for(lambda: self._no_more, REFUSED_S):
                         return
@@ -281,7 +335,7 @@ class PoolClient(PoolCaller):
                 if replies is None:
                     return
                 for each in replies:
-                    self._accept(each)
+                    self._accept_reply(each)
             replies = each = None  # type: ignore[assignment]
 
     def _next_replies(self) -> list[TaskReply] | None:
@@ -296,13 +350,18 @@ class PoolClient(PoolCaller):
     def _begin_anew(self) -> None:
         """Register again, after other processes assumed this caller dead and removed its znodes."""
         self._client.discard(self._inbox.path, self._inbox.end)
+        inbox = self._registered()  # without the lock, for which the client's background thread may wait
         with self._changed:
-            self._outgoing.clear()
-            self._outgoing_bytes = 0
-            lost = dict(self._under_way)  # without the tasks of the new GUID
-            self._begin()
+            lost = self._lost_elsewhere()
+            self._inbox = inbox
             self._changed.notify_all()
         self._fail(lost, None)
+
+    def _lost_elsewhere(self) -> list[PipeTask]:
+        """Return the tasks that only workers elsewhere can run."""
+        self._waiting.clear()
+        self._waiting_bytes = 0
+        return [*self._under_way.values()]
 
     def wait_for_registration(self, former: str) -> bool:
         """Wait until this caller has another GUID than ``former``. Return False if it ends before."""
@@ -310,55 +369,47 @@ class PoolClient(PoolCaller):
             self._changed.wait_for(lambda: self.caller != former or self._no_more)
             return self.caller != former
 
-    def _accept(self, reply: TaskReply) -> None:
+    def _accept_reply(self, reply: TaskReply) -> None:
         with self._changed:
-            label = self._under_way.get((reply.job, reply.part))
-        if label is not None:
-            self._end(reply.job, reply.part, self._outcome(reply, label))
+            task = self._under_way.get((reply.job, reply.part))
+        if task is not None and task.is_exported:
+            self._end(reply.job, reply.part, self._reply_outcome(reply, task))
 
-    def _outcome(self, reply: TaskReply, label: Label) -> tuple[bool, Any]:
-        task, pool = f"the task {label.function} (job {reply.job}, part {reply.part})", self._path
-        if reply.kind == REFUSED:
-            return False, PayloadRefusedError(f"{task} of {pool}", reply.data.decode(errors="replace"))
-        if reply.kind != DONE:
-            times = reply.data.decode(errors="replace")
-            return False, TaskLostError(task, pool, f"it was delivered {times} times, and no worker lived to its end")
-        try:
-            return self._codec.decode_result(f"{self._inbox.path}/{reply.job}.{reply.part}", reply.data)
-        except PayloadRefusedError as error:
-            return False, PayloadRefusedError(f"{task} of {pool}, as it came back", error.args[1])
-        except BaseException as error:  # the result calls sys.exit() when it is unpickled, for example
-            return False, error
+    def _reply_outcome(self, reply: TaskReply, task: PipeTask) -> tuple[bool, Any]:
+        if reply.kind in (DONE, REFUSED):
+            return self._decoded(task, reply.kind == REFUSED, reply.data)
+        times = reply.data.decode(errors="replace")
+        reason = f"it was delivered {times} times, and no worker lived to its end"
+        return False, TaskLostError(str(task), self._path, reason)
+
+    def _remove(self, job: int, part: int) -> PipeTask | None:
+        """Return a task that has ended, unless another thread has removed it."""
+        with self._changed:
+            task = self._under_way.pop((job, part), None)
+            self._exported.discard((job, part))
+            self._changed.notify_all()
+            if self._may_export():
+                self._to_put.notify()
+            return task
 
     def _end(self, job: int, part: int, outcome: tuple[bool, Any]) -> None:
-        """Finish a task, and set its result."""
-        with self._changed:
-            label = self._under_way.pop((job, part), None)
-            self._changed.notify_all()
-        if label is not None:
+        """Finish a task that is not in a pipe, and set its result."""
+        task = self._remove(job, part)
+        if task is not None:
             if self._watcher:
-                self._watcher.done(label.items)
+                self._watcher.done(task.items)
             self._deliver(job, part, outcome)
 
-    def fail_all(self, error: Exception | None) -> None:
-        """Fail all unfinished tasks.
-
-        Args:
-            error: The error; None if other processes have assumed this caller dead.
-        """
+    def _fail_exported(self, error: Exception | None, reason: str = ASSUMED_DEAD) -> None:
+        """Fail all tasks that workers elsewhere may have, with ``error``, or a TaskLostError for ``reason``."""
         with self._changed:
-            under_way = dict(self._under_way)
-        self._fail(under_way, error)
+            lost = self._lost_elsewhere()
+        self._fail(lost, error, reason)
 
-    def _fail(
-        self, under_way: dict[tuple[int, int], Label], error: Exception | None, reason: str = ASSUMED_DEAD
-    ) -> None:
-        """Fail these tasks with ``error``, or with a TaskLostError for ``reason`` if it is None."""
-        for (job, part), label in under_way.items():
-            self._end(job, part, (False, error or TaskLostError(label.function, self._path, reason)))
-
-    def _fail_hopeless(self) -> None:
-        self.fail_all(WorkerStartError(self._path, self._crew.failures, self._crew.story))
+    def _fail(self, tasks: Iterable[PipeTask], error: Exception | None, reason: str = ASSUMED_DEAD) -> None:
+        """Fail tasks with ``error``, or with a TaskLostError for ``reason`` if it is None."""
+        for task in tasks:
+            self._end(task.job, task.part, (False, error or TaskLostError(task.function, self._path, reason)))
 
     # ---- the end
 
@@ -370,12 +421,15 @@ class PoolClient(PoolCaller):
         """
         if self.is_away:
             return
-        self.is_away = True
-        self.tasks.put(None)
+        self._ends.fire()
         with self._changed:
+            self._end_claims()
             self._no_more = True
             self._changed.notify_all()
-        self._stop_counting.fire()
+            self._to_put.notify_all()
+        self.tasks.put(None)
+        self.note()
+        self.is_away = True
         self._inbox.stop.fire()
         limit = OutageLimit(self._client, LAST_S)
         self._end_threads(limit)
@@ -387,7 +441,10 @@ class PoolClient(PoolCaller):
             if given_up:
                 self._log_given_up(given_up, reason)
             logger.warning("could not clean up pool %s: %s", self._path, reason)
-        self.notifier.close()
+        self._close_files()
+
+    def _end_claims(self) -> None:
+        """Wait for the results of local workers, and give back what they have not begun: there are none."""
 
     def _end_threads(self, limit: OutageLimit) -> None:
         """Wait for the other threads. Interrupt those that wait for a server in an outage."""
@@ -404,14 +461,14 @@ class PoolClient(PoolCaller):
         logger.warning("%d jobs of the pool %s were given up: %s", jobs, self._path, reason)
 
     def _may_wait(self) -> bool:
-        return self._client.may_wait()
+        return super()._may_wait() and self._client.may_wait()
 
     def _stop(self) -> None:
         """If no server answers, wait for the session timeout at most, and warn of the cancelled jobs."""
         limit, jobs = OutageLimit(self._client, LAST_S), len(self.cache)
         for thread in self.threads[:1]:
             if not limit.join(thread):
-                self._crew.kill()  # the workers wait for a server too
+                self._crew.kill()
                 thread.join()
         self._crew.terminate(limit.remaining())
         self._break_off()
@@ -423,7 +480,7 @@ class PoolClient(PoolCaller):
     def join(self) -> None:
         """Wait until all threads have ended, after `close` or `terminate`.
 
-        If no server has answered for the session timeout, give up the tasks that are not done.
+        If no server has answered for the session timeout, give up the tasks that only workers elsewhere can run.
         """
         limit = self.outage_limit()
         for thread in self.threads:
@@ -439,13 +496,12 @@ class PoolClient(PoolCaller):
         """
         with self._changed:
             is_first, self.state = self.state != TERMINATE, TERMINATE
-            under_way = dict(self._under_way)
+            lost = self._lost_elsewhere()
         if is_first:  # otherwise another thread terminates the pool
             if self.cache:
                 self._log_given_up(len(self.cache), reason)
-            self._fail(under_way, None, reason)
+            self._fail(lost, None, reason)
             self._fail_unsent(reason)
-            self._crew.kill()  # the workers wait for a server too
         self.terminate()
 
     def _fail_unsent(self, reason: str) -> None:

@@ -44,9 +44,7 @@ from distsync.errors import (
     DistsyncError,
     NoNodeError,
     OutcomeUnknownError,
-    PayloadPickleError,
     PayloadRefusedError,
-    PayloadTooLargeError,
     ShutDown,
 )
 from distsync.multiprocessing._pool_codec import NO_INITIALIZER, PoolCodec, StaleProgramError
@@ -58,7 +56,7 @@ from distsync.multiprocessing._worker_base import (
     WorkerInterrupt,
     WorkerSpec,
     client_with,
-    encode_refusal,
+    encode_outcome,
     outcome,
 )
 
@@ -257,13 +255,13 @@ class Worker(BaseWorker):
                 args,
                 kwds,
             ):
-                return DONE, self._encode_result(place, *outcome(function, args, kwds))
+                return DONE, encode_outcome(self._codec, place, *outcome(function, args, kwds))
         except PayloadRefusedError as error:
             return REFUSED, str(error.args[1]).encode(errors="replace")[:1000]
         except (StaleProgramError, WorkerInterrupt):
             raise
         except BaseException as error:  # the task calls sys.exit() when it is unpickled, for example
-            return DONE, self._encode_result(place, False, error)
+            return DONE, encode_outcome(self._codec, place, False, error)
 
     def _call_next_initializer(self) -> None:
         """Call the initializer of a caller before its first task.
@@ -283,20 +281,6 @@ class Worker(BaseWorker):
             said = error.args[1] if isinstance(error, PayloadRefusedError) else reason_of(error)
             reason = f"the initializer {self._initializer} failed in this worker, {said}"
             raise PayloadRefusedError(encoded.place, reason) from error
-
-    def _encode_result(self, place: str, success: bool, value: Any) -> bytes:
-        try:
-            return self._codec.encode_result(place, success, value)
-        except PayloadTooLargeError as error:
-            return self._codec.encode_result(place, False, error)
-        except PayloadPickleError as error:
-            cause = error.__cause__
-        except WorkerInterrupt:
-            raise
-        except BaseException as error:  # a method of the value calls sys.exit(), for example
-            cause = error
-        encode, decode = partial(self._codec.encode_result, place), partial(self._codec.decode_result, place)
-        return encode_refusal(encode, decode, cause, value)
 
     def _stop(self) -> None:
         """Put the remaining results, and give back the tasks that were not started."""

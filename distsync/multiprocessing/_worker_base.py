@@ -9,6 +9,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields
+from functools import partial
 from multiprocessing import connection, parent_process, util
 from multiprocessing import pool as _stdlib
 from typing import Any, ClassVar, NoReturn
@@ -17,6 +18,8 @@ from distsync._client import lifecycle, session_handover
 from distsync._client.client import Client
 from distsync._client.payload_codec import reason_of
 from distsync._client.settings import Settings
+from distsync.errors import PayloadPickleError, PayloadTooLargeError
+from distsync.multiprocessing._pool_codec import PoolCodec
 
 #: Seconds between checks of the parent. Every fifth one also checks the pool's callers.
 POLL_S = 1.0
@@ -277,6 +280,35 @@ def _end_forked_child(error: BaseException | None) -> NoReturn:
     finally:
         util._flush_std_streams()  # type: ignore[attr-defined]
         os._exit(status & 0xFF)
+
+
+def encode_outcome(codec: PoolCodec, place: str, success: bool, value: Any) -> bytes:
+    """Encode what a task of a pool with a name returned or raised, or why that cannot be sent.
+
+    Args:
+        codec: Codec of the pool.
+        place: Path of the caller, with job and part, for which the result is signed.
+        success: Whether the function returned.
+        value: The value, or the exception.
+
+    Returns:
+        The payload.
+
+    Raises:
+        WorkerInterrupt: The process was interrupted.
+    """
+    try:
+        return codec.encode_result(place, success, value)
+    except PayloadTooLargeError as error:
+        return codec.encode_result(place, False, error)
+    except PayloadPickleError as error:
+        cause = error.__cause__
+    except WorkerInterrupt:
+        raise
+    except BaseException as error:  # a method of the value calls sys.exit(), for example
+        cause = error
+    encode, decode = partial(codec.encode_result, place), partial(codec.decode_result, place)
+    return encode_refusal(encode, decode, cause, value)
 
 
 def encode_refusal(

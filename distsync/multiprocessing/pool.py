@@ -23,7 +23,7 @@ from distsync.errors import StillUsedError
 if TYPE_CHECKING:
     from distsync._client.client import Client
     from distsync._client.outage_limit import OutageLimit
-    from distsync.multiprocessing._pool_caller import PoolCaller
+    from distsync.multiprocessing._pipe_caller import PipeCaller
 
 #: Default number of workers that may exit while they run a task, before the task is abandoned.
 MAX_DELIVERIES = 5
@@ -170,39 +170,34 @@ class Pool(_stdlib.Pool, SharedObject):
     ) -> None:
         """Start the caller."""
         with importing():
-            from distsync.multiprocessing._local_workers import LocalWorkers
             from distsync.multiprocessing._pipe_caller import PipeCaller
             from distsync.multiprocessing._pipe_feed import FedWorkers
+            from distsync.multiprocessing._pipe_worker import run_pipe_worker
             from distsync.multiprocessing._pool_client import PoolClient
-            from distsync.multiprocessing._pool_codec import PoolCodec, describe_initializer
+            from distsync.multiprocessing._pool_codec import describe_initializer
+            from distsync.multiprocessing._shared_pipe_worker import run_shared_pipe_worker
             from distsync.multiprocessing._worker_base import WorkerSpec
+            from distsync.multiprocessing._working_client import WorkingPoolClient
 
         initargs = tuple(initargs)
         client, limit, most = self.client, _checked_limit(max_payload), _checked_deliveries(max_deliveries)
         watcher = self._new_display() if progress else None
         is_default = self._explicit_client is None
+        spec = WorkerSpec(client.settings, self.path, limit, most, initializer, initargs, maxtasks, "", is_default)
+        self._submitting: PipeCaller
         if self._is_unnamed:
-            spec = WorkerSpec(client.settings, self.path, limit, most, initializer, initargs, maxtasks, "", is_default)
-            feeding = PipeCaller(spec, watcher, self._task_timeout)
-            self._submitting: PoolCaller = feeding
-            self._crew: LocalWorkers = FedWorkers(
-                self._ctx, self._processes, spec, self._pool, self._has_daemons, feeding.note
-            )
-            self._start()
-            return
-        call: Any = None if initializer is None else (initializer, initargs, {})
-        has_opinion = self._processes > 0 or initializer is not None
-        text = describe_initializer(initializer, initargs) if has_opinion else None
-        codec = PoolCodec(client.settings, limit)
-        calling = PoolClient(
-            client, self._shared_state(self._make_core), codec, watcher, text, call, self._joining(False)
+            self._submitting, run = PipeCaller(spec, watcher, self._task_timeout), run_pipe_worker
+        else:
+            call: Any = None if initializer is None else (initializer, initargs, {})
+            has_opinion = self._processes > 0 or initializer is not None
+            text = describe_initializer(initializer, initargs) if has_opinion else None
+            core = self._shared_state(self._make_core)
+            kind = WorkingPoolClient if self._processes else PoolClient
+            calling = kind(client, core, spec, watcher, text, call, self._joining(False))
+            self._submitting, spec, run = calling, calling.worker_spec, run_shared_pipe_worker
+        self._crew = FedWorkers(
+            self._ctx, self._processes, spec, self._pool, self._has_daemons, self._submitting.note, run
         )
-        spec = WorkerSpec(
-            client.settings, self.path, limit, most, initializer, initargs, maxtasks, calling.caller, is_default,
-            text,
-        )  # fmt: skip
-        self._submitting = calling
-        self._crew = LocalWorkers(self._ctx, self._processes, spec, self._pool, self._has_daemons)
         self._start()
 
     def _start(self) -> None:

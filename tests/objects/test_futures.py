@@ -50,7 +50,6 @@ def test_future_runs_from_the_start_of_its_call_to_its_end(client: Any) -> None:
         begun = executor.submit(remote_pool.wait_for, "go")
         assert Event(name="go-begun").wait(LONG)
         waiting = executor.submit(remote_pool.square, 2)
-        eventually(lambda: not executor._pool._submitting._outgoing)
         assert (begun.running(), waiting.running()) == (True, False)
         Event(name="go").set()
         assert waiting.result(LONG) == 4
@@ -218,7 +217,7 @@ def test_call_that_is_being_enqueued_can_be_cancelled(client: Any, monkeypatch: 
     with Executor(0, name="e") as executor:
         future = executor.submit(remote_pool.square, 1)
         pool = executor._pool._submitting
-        eventually(lambda: pool._under_way and not pool._outgoing)
+        eventually(lambda: pool._under_way and not pool._waiting)
         assert future.cancel()
         assert future.cancelled()
 

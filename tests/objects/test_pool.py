@@ -43,7 +43,7 @@ from distsync._client.naming.inference import PrivateObjectWarning
 from distsync._protocols.pool.callers import remove_caller
 from distsync.errors import WorkerStartError
 from distsync.futures import Executor
-from distsync.multiprocessing import _pool_client, _pool_worker
+from distsync.multiprocessing import _pipe_caller, _pool_client, _pool_worker
 from distsync.multiprocessing._pool_codec import LIMIT_BYTES, MainProgram, main_module_of
 from distsync.multiprocessing._pool_worker import Worker, client_with
 from distsync.multiprocessing._worker_base import READY, WorkerSpec
@@ -175,11 +175,12 @@ def test_pool_returns_results_and_errors_as_in_multiprocessing(client: Client, o
     assert remaining(pool, observer) == []
 
 
+@pytest.mark.usefixtures("worker")
 def test_pool_that_was_denied_to_recreate_its_caller_znode_works_once_permitted(
     client: Client, observer: Observer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(_pool_client, "REFUSED_S", UNIT)
-    with Pool(1, name="p") as pool:
+    with Pool(0, name="p") as pool:
         assert pool.apply_async(remote_pool.square, (2,)).get(LONG) == 4
         (alive,) = [path for path in observer.tree(pool.path) if path.endswith("/alive")]
         caller = alive.rpartition("/")[0]
@@ -194,6 +195,7 @@ def test_pool_that_was_denied_to_recreate_its_caller_znode_works_once_permitted(
         assert pool.apply_async(remote_pool.square, (4,)).get(LONG) == 16
 
 
+@pytest.mark.usefixtures("worker")
 def test_tasks_submitted_while_their_caller_is_removed_fail_and_later_ones_succeed(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -205,9 +207,9 @@ def test_tasks_submitted_while_their_caller_is_removed_fail_and_later_ones_succe
             return True
         return False
 
-    monkeypatch.setattr(_pool_client, "UNDER_WAY", 2)
+    monkeypatch.setattr(_pipe_caller, "UNDER_WAY", 2)
     monkeypatch.setattr(_pool_client.PoolClient, "_is_full", is_full_with_signal)
-    with Pool(1, name="p") as pool:
+    with Pool(0, name="p") as pool:
         result = pool.map_async(remote_pool.wait_for, ["go"] * 5, chunksize=1)
         assert waits.wait(LONG)
         calling = pool._submitting
@@ -460,22 +462,21 @@ def test_task_that_kills_its_workers_is_the_only_one_to_fail_if_replies_are_slow
 
 
 def test_worker_continues_when_the_outcome_of_returning_a_claim_is_unknown(
-    client: Client, observer: Observer, tmp_path: Path
+    client: Client, make_mortal: Callable[..., Peer], observer: Observer, tmp_path: Path
 ) -> None:
-    mark = tmp_path / "given-back"
+    mark, working = tmp_path / "given-back", make_mortal()
+    working.do(remote_pool.doubt, str(mark))
     with Pool(0, name="p") as pool:
         first = pool.apply_async(remote_pool.wait_for, ("go",))
         others = [pool.apply_async(remote_pool.square, (number,)) for number in range(4)]
         eventually(lambda: len([path for path in remaining(pool, observer) if "/i_" in path]) == 5)
-        with Pool(1, remote_pool.doubt, (str(mark),), name="p") as working:
-            (worker,) = [process.pid for process in working._pool]
-            eventually(mark.exists, "no task was returned", LONG)
-            Event(name="go").set()
-            assert first.get(LONG) == worker
-            assert [one.get(LONG) for one in others] == [0, 1, 4, 9]
-            assert [process.pid for process in working._pool] == [worker]
-        working.join()
+        working.start(remote_pool.work, "p")
+        eventually(mark.exists, "no task was returned", LONG)
+        Event(name="go").set()
+        assert first.get(LONG) == working.pid
+        assert [one.get(LONG) for one in others] == [0, 1, 4, 9]
     pool.join()
+    working.kill()
 
 
 @pytest.mark.parametrize("reaping", ["signal.SIG_IGN", "lambda *_: reap()"])

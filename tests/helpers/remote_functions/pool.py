@@ -259,6 +259,15 @@ def pids_of(name: str, count: int) -> set[int]:
     return found
 
 
+def pids_of_waiting(name: str, event: str) -> int:
+    """Which process waited for an event, as a task of a caller without workers of its own."""
+    with Pool(0, name=name) as pool:
+        pid = pool.apply(wait_for, (event,))
+        pool.close()
+        pool.join()
+    return int(pid)
+
+
 def create_pool(processes: int, initializer: Any, initargs: Any, name: str) -> None:
     multiprocessing.current_process()._config["daemon"] = False  # type: ignore[attr-defined]
     Pool(processes, initializer, initargs, name=name)
