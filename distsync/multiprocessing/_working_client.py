@@ -306,5 +306,6 @@ class WorkingPoolClient(PoolClient):
         if lost:
             self._log_given_up(len({task.job for task in lost}), reason)
         self._fail(lost, None, reason)
+        self.close()  # the pool of a manager waits for its other callers, of which no server tells
         for thread in self.threads:
             thread.join()
