@@ -357,9 +357,9 @@ class Executor(_stdlib.Executor):
             cancel_futures: Whether to cancel the calls that no worker has started.
 
         Note:
-            If ``wait`` is True and no server has answered for the session timeout, the calls that are
-            not done are given up. Their futures raise TaskLostError. If ``wait`` is False, so it is at
-            the end of the program.
+            If ``wait`` is True and no server has answered for the session timeout, the calls that workers
+            elsewhere may have are given up. Their futures raise TaskLostError. Those of local workers are
+            completed. If ``wait`` is False, so it is at the end of the program.
 
             Source: ``concurrent.futures.Executor.shutdown``.
         """

@@ -2,8 +2,9 @@
 
 The class is multiprocessing's own Pool with other threads and queues. What the callers of all pools
 have in common is in _pool_caller.py, and what all workers have in common in _worker_base.py. The
-tasks of a pool without a name travel by pipes: _pipe_caller.py, _pipe_worker.py. Those of a pool with
-a name are in a queue of the server: _pool_client.py, _pool_worker.py.
+tasks of local workers travel by pipes: _pipe_caller.py, _pipe_worker.py. A pool with a name shares a
+queue of the server with workers and callers elsewhere: _pool_client.py and _pool_worker.py; with local
+workers too, _working_client.py and _shared_pipe_worker.py.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ class Pool(_stdlib.Pool, SharedObject):
     All methods, results and exceptions are those of ``multiprocessing.pool.Pool``. Without a name,
     a pool belongs to its creator alone, wherever it is assigned, and needs no server. A pool with a
     name shares its tasks with the workers of the same name elsewhere, which are started by ``Pool(name="thumbs")``
-    or ``python -m distsync worker thumbs``. These workers run tasks of this pool, and the workers
-    of this pool run theirs.
+    or ``python -m distsync worker thumbs``. These workers run the tasks of this pool for which its
+    local workers have no room, and these run tasks of others while they have nothing else to do.
 
     Therefore all pools of one name must have the same initializer, with the same arguments; one
     without local workers may leave it out.
@@ -88,22 +89,27 @@ class Pool(_stdlib.Pool, SharedObject):
         before they are ready. It raises MaybeEncodingError or PayloadTooLargeError if the result
         cannot be sent.
 
-        A pool without a name costs no request. Short tasks, of less than 0.02 s, are sent to a worker
-        several at once; those that it has not begun are taken back if another worker is idle.
+        A task that a local worker runs costs no request. Short tasks, of less than 0.02 s, are sent to a
+        worker several at once; those that it has not begun are taken back if another worker is idle.
 
-        With a name, putting a task costs 1 request. A worker sends 8 requests for each batch of up to 25 short
-        tasks, 1 more for each task, and at least 1 more for the first task of each other caller.
-        The caller sends 1 request for each result, and 1 more for all results that are available.
-        A worker sends 2 requests at its start, by which it is counted, and 2 more if it is the first one. With
-        ``progress``, the caller sends 1 request each time that a worker has begun or ended, and
-        at most 1 in 5 seconds. A worker that was killed counts until its session times out.
+        With a name, this process looks for waiting workers elsewhere if the local ones have had no room
+        for 0.02 s: 1 request, and 1 more for each change of the waiting workers. Tasks for these cost 1
+        request for up to 100. Their worker sends 8 requests for each batch of up to 25 short tasks, 1
+        more for each task, and at least 1 more for the first task of each other caller. The caller sends
+        1 request for each result, and 1 more for all results that are available. If local workers have
+        nothing to do for 0.05 s, this process claims tasks of others for them, at the cost of such a
+        worker. Without local workers, putting a task costs 1 request, and up to 100 are put together.
 
-        Tasks are started in the order in which they were put, by any caller. The order of short
-        tasks is approximate.
+        A worker of the command line sends 2 requests at its start, by which it is counted, and so does a pool with
+        local workers. With ``progress``, the caller sends 1 request each time that a worker has begun
+        or ended, and at most 1 in 5 seconds. A worker that was killed counts until its session times out.
 
-        If the session ends, the pool continues in the next one. If this process exits, its workers
-        finish their current tasks and exit. With a name, its other tasks and their results are removed
-        after twice the session timeout.
+        Tasks are started in the order in which they were put, those of others after those of this
+        pool. The order of short tasks, and of tasks that go elsewhere, is approximate.
+
+        If the session ends, or no server answers, the local workers continue. If this process exits, its
+        workers finish their current tasks and exit. With a name, its other tasks and their results are
+        removed after twice the session timeout.
 
         Znodes, with a name: those of JoinableQueue; ``callers/<guid>/answers/...``, results;
         ``callers/<guid>/initializer``; ``callers/<guid>/parts/...``, the parts of long tasks and
@@ -329,8 +335,9 @@ class Pool(_stdlib.Pool, SharedObject):
             ValueError: The pool is still running.
 
         Note:
-            If no server has answered for the session timeout, the tasks that are not done are given up.
-            Their results raise TaskLostError, and the logger ``distsync.multiprocessing`` warns of them.
+            If no server has answered for the session timeout, the tasks that workers elsewhere may have
+            are given up. Their results raise TaskLostError, and the logger
+            ``distsync.multiprocessing`` warns of them. Those of local workers are completed.
         """
         if self._state == _stdlib.RUN:
             raise ValueError("Pool is still running")
