@@ -206,7 +206,7 @@ class PipeCaller(PoolCaller):
                 return False
             if task.feed is not None and len(task.feed.tasks) > 1:
                 self._put_back(task.feed.take_back() or ())
-            is_waiting = task.feed is None
+            is_waiting = task.feed is None and not task.is_exported
             if is_waiting:
                 self._waiting.remove(task)
                 self._waiting_bytes -= len(task.frame)

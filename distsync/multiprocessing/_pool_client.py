@@ -186,7 +186,7 @@ class PoolClient(PipeCaller):
         """Put tasks and results into the queue."""
         while True:
             with self._changed:
-                while not (self._may_export() or self._claims.has_ended_some or self._no_more):
+                while not (self._may_export() or self._claims.has_ended_some or self._is_over()):
                     self._to_put.wait()
                 ended, some = self._claims.taken(), self._next_exports()
             if any(ended):
@@ -197,6 +197,10 @@ class PoolClient(PipeCaller):
             if some:
                 self._export(some)
             ended = some = None  # type: ignore[assignment]
+
+    def _is_over(self) -> bool:
+        """Return whether there will be nothing to put any more."""
+        return self._no_more
 
     def _next_exports(self) -> list[PipeTask]:
         """Take tasks to put with one call from those that wait."""
@@ -237,6 +241,8 @@ class PoolClient(PipeCaller):
             with self._changed:
                 self._being_put.clear()
                 self._changed.notify_all()
+                for task in some:  # this process does not need it any more
+                    task.frame = b""
         if failure is not None:
             self._fail(some[progress.put :], failure)
 
@@ -250,15 +256,14 @@ class PoolClient(PipeCaller):
         Returns:
             True if it was removed. Its result is then never set.
         """
-        if self._pid != os.getpid():
-            return False
-        with self._changed:
-            while job in self._being_put:  # otherwise the queue could be read before the put
-                if limit is not None and limit.has_passed():
+        while not self._is_sent(job, limit):
+            if super().withdraw(job, limit):
+                return True
+            with self._changed:
+                if (job, 0) not in self._exported:  # otherwise it has just left
                     return False
-                self._changed.wait(None if limit is None else CHECK_S)
-            if (job, 0) not in self._exported:
-                return super().withdraw(job, limit)
+        if self._pid != os.getpid() or job in self._being_put:
+            return False
         tasks = self._withdraw_sent(job, limit)
         for each in tasks:
             task = self._remove(each.job, each.part)
@@ -267,6 +272,17 @@ class PoolClient(PipeCaller):
         if tasks and job in self.cache:
             del self.cache[job]
         return bool(tasks)
+
+    def _is_sent(self, job: int, limit: OutageLimit | None) -> bool:
+        """Return whether a job of one task is in the queue. Wait until it is if it is being put."""
+        if self._pid != os.getpid():
+            return True
+        with self._changed:
+            while job in self._being_put:  # otherwise the queue could be read before the put
+                if limit is not None and limit.has_passed():
+                    return True
+                self._changed.wait(None if limit is None else CHECK_S)
+            return (job, 0) in self._exported
 
     def _withdraw_sent(self, job: int, limit: OutageLimit | None) -> list[Task]:
         """Remove the tasks of a job from the queue, and return those that no worker had claimed."""
@@ -443,6 +459,9 @@ class PoolClient(PipeCaller):
             logger.warning("could not clean up pool %s: %s", self._path, reason)
         self._close_files()
 
+    def _interrupt_claim(self) -> None:
+        """Stop to wait for the tasks of others: nothing does."""
+
     def _end_claims(self) -> None:
         """Wait for the results of local workers, and give back what they have not begun: there are none."""
 
@@ -451,6 +470,7 @@ class PoolClient(PipeCaller):
         until, others = wait_clock() + min(LAST_S, limit.remaining() + CLEAN_UP_S), self.threads[1:]
         while wait_clock() < until:
             others = [each for each in others if each.is_alive() and each is not threading.current_thread()]
+            self._interrupt_claim()  # again, because the call may have begun just now
             for thread in others if limit.remaining() < math.inf else ():
                 self._client.interrupt(thread.ident or 0, ClientClosedError("a pool that ended in an outage"))
             if not others:

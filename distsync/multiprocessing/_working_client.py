@@ -145,6 +145,7 @@ class WorkingPoolClient(PoolClient):
             with self._changed:
                 self._is_claiming = False
                 self._take(claimed, tasks, ended)
+                self._to_put.notify()
             claimed = tasks = ended = None  # type: ignore[assignment]
 
     def _take(self, claimed: list[ClaimedItem], tasks: list[PipeTask], ended: list[FinishedTask]) -> None:
@@ -163,8 +164,6 @@ class WorkingPoolClient(PoolClient):
             self._waiting_bytes += sum(len(task.frame) for task in tasks)
             self._hand_out()
             self.note()  # for the time after which others must not wait behind a task
-        if claims.has_ended_some:
-            self._to_put.notify()
 
     def _wait_until_idle(self) -> int:
         """Wait until local workers have nothing to do. Return how many tasks to claim for them; 0 at the end."""
@@ -269,6 +268,9 @@ class WorkingPoolClient(PoolClient):
         super()._forget([task for task in tasks if task.delivery is None])
 
     # ---- the end
+
+    def _is_over(self) -> bool:
+        return super()._is_over() and not self._is_claiming
 
     def _lost_elsewhere(self) -> list[PipeTask]:
         return [self._under_way[each] for each in self._exported if each in self._under_way]

@@ -565,7 +565,8 @@ def test_program_ends_without_a_server_and_says_what_it_gave_up(tmp_path: Path, 
         assert program.returncode == 0, errors
         assert says in errors
         assert "no server has answered for 1 s" in errors
-        is_silent, is_local = what in ("put", "manage", "manage_with_timeout", "work"), what in ("join_local", "manage_pool")
+        is_silent = what in ("put", "manage", "manage_with_timeout", "work")
+        is_local = what in ("join_local", "manage_pool")
         assert output == ("" if is_silent else "2\n" if is_local else "failed\n")
         assert "Traceback" not in errors
     finally:
