@@ -29,6 +29,7 @@ from distsync._protocols.steps import Children, GetData, Node
 from distsync._protocols.transactions.coordinator import TransactionCore
 from distsync._protocols.transactions.vote_records import ABORT, Decision
 from distsync.errors import ShutDown
+from distsync.multiprocessing._task_claims import TaskClaims
 
 ALL = Faults(
     lost_request=0.01,
@@ -150,6 +151,7 @@ register, record = ParameterUser._register, ParameterUser._record
         ("queue-join", QueueCore, "join", always(True), "joined when|unfinished"),
         ("queue-join", QueueCore, "_done_together", always([True]), "unfinished"),
         ("pool-sweep", scenarios_pool, "sweep", always(None), "is dead, but these znodes remain"),
+        ("pool-shared", TaskClaims, "_put_results", always(None), "asleep"),
         ("pool-initializers", Caller, "_compare_initializers", always(True), "with different initializers"),
         ("parameter-users", ParameterUser, "_record", record_at_any_version, "at the same time"),
         ("parameter-users", ParameterUser, "_register", register_after_reading, "at the same time"),

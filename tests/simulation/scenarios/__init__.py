@@ -34,6 +34,7 @@ from simulation.scenarios.parameter_users import PARAMETER_USERS
 from simulation.scenarios.partitioner import PARTITION
 from simulation.scenarios.pool import POOL, POOL_SWEEP
 from simulation.scenarios.pool_initializers import POOL_INITIALIZERS
+from simulation.scenarios.pool_shared import POOL_SHARED
 from simulation.scenarios.process_objects import PROCESS_OBJECTS
 from simulation.scenarios.queue_join import QUEUE_JOIN
 from simulation.scenarios.queues import (
@@ -115,6 +116,7 @@ ALL = (
     SHUTDOWN_BULK,
     BARRIER_CANCELLATION,
     POOL_INITIALIZERS,
+    POOL_SHARED,
     SHARED_WAIT,
 )
 SCENARIOS: dict[str, Scenario] = {scenario.name: scenario for scenario in ALL}
