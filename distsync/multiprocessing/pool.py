@@ -249,9 +249,9 @@ class Pool(_stdlib.Pool, SharedObject):
         return super()._map_async(func, iterable, mapper, chunksize, callback, error_callback)  # type: ignore[misc]
 
     def _count_workers(self, timeout: float) -> int:
-        """Return how many workers the pool has, wherever they run. It must have a name."""
+        """Return how many workers the pool, which has a name, has: local ones, and processes that claim its tasks."""
         count: int = self.client.run(self._shared_state(self._make_core).count_workers(), timeout)
-        return count
+        return count + self._processes
 
     def _withdraw(self, job: int, limit: OutageLimit | None) -> bool:
         """Remove a job of one task from the queue, and return whether no worker had it."""

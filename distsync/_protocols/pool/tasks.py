@@ -34,6 +34,7 @@ from distsync._protocols.retries import ensure, parent_of, read, read_all
 from distsync._protocols.steps import (
     Background,
     Children,
+    Connected,
     Create,
     Delete,
     Exists,
@@ -212,7 +213,8 @@ class PoolCore(JoinableCore):
         return not isinstance(listing, NoNodeError) and any(mark in name for name in listing.names)
 
     async def count_workers(self) -> int:
-        """Return the number of workers: those that wait for a task, and those that have one."""
+        """Return how many other processes wait for tasks, or have some."""
+        own = (await Connected()).session_id
         parents = (self.getters, self.znodes.claims)
         listings = await read_all(*map(Children, parents))
         paths = [
@@ -224,7 +226,7 @@ class PoolCore(JoinableCore):
         for start in range(0, len(paths), EXISTS_AT_ONCE):
             stats = await read_all(*map(Exists, paths[start : start + EXISTS_AT_ONCE]))
             sessions.update(stat.ephemeral_owner for stat in stats if stat is not None)
-        return len(sessions)
+        return len(sessions - {own})
 
     async def _take_out(self, paths: Sequence[str]) -> list[Task]:
         try:
