@@ -37,8 +37,7 @@ def register() -> None:
         If a call fails, is interrupted or reaches its ``timeout``, its tasks that no worker has started are
         removed. Those that run are ended without a name, and run to their ends with one.
 
-        With a name, a call costs 2 requests, 1 more for each waiting worker and each claimed task, and
-        those of the batches, which are tasks of a Pool.
+        With a name, a call costs 1 request, and those of the batches, which are tasks of a Pool.
 
         Source: joblib, "Custom backend API".
 

@@ -52,7 +52,7 @@ class LocalWorkers:
     def __init__(
         self, context: Any, count: int, spec: WorkerSpec, processes: list[Any], daemon: bool = True
     ) -> None:
-        self._context, self._count, self._spec, self._daemon = context, count, spec, daemon
+        self._context, self.count, self._spec, self._daemon = context, count, spec, daemon
         self.processes = processes
         self._members: list[WorkerProcess] = []
         self._lock = threading.RLock()
@@ -64,7 +64,7 @@ class LocalWorkers:
     def start_missing(self) -> None:
         """Start processes until there are as many as configured."""
         with self._lock:
-            while len(self._members) < self._count:
+            while len(self._members) < self.count:
                 self._start()
 
     def _start(self) -> None:
@@ -97,7 +97,7 @@ class LocalWorkers:
     @property
     def is_failing(self) -> bool:
         """Whether further processes would fail too, because the last ones failed in a row."""
-        return self.failures >= max(MAX_FAILED_STARTS, self._count)
+        return self.failures >= max(MAX_FAILED_STARTS, self.count)
 
     @property
     def is_hopeless(self) -> bool:

@@ -23,7 +23,7 @@ from distsync._client.outage_limit import CHECK_S, OutageLimit
 from distsync._log import OwnLogger
 from distsync._protocols.pool.callers import Caller, Initializer, TaskReply, sweep, sweep_all
 from distsync._protocols.pool.tasks import DONE, REFUSED, PoolCore, Task
-from distsync._protocols.pool.workers import count_other_workers
+from distsync._protocols.pool.workers import watch_other_workers
 from distsync._protocols.queues.bulk import Progress
 from distsync._protocols.queues.segments import BATCH
 from distsync._protocols.retries import REFUSED_S, parent_of
@@ -139,7 +139,7 @@ class PoolClient(PipeCaller):
         self._client.background(sweep_all(self._core, parent_of(self._path)))
         self._client.background(self._sweep_regularly())
         if self._watcher:
-            self._client.background(count_other_workers(self._core, self.caller, self._set_remote, self._ends))
+            self._client.background(watch_other_workers(self._core, self.caller, self._set_remote, self._ends))
         super().start(crew)
 
     def _set_remote(self, workers: int) -> None:

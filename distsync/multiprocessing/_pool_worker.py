@@ -34,7 +34,7 @@ from distsync._client.payload_codec import reason_of
 from distsync._log import OwnLogger
 from distsync._protocols.pool.callers import find_initializer, remove_caller, sweep
 from distsync._protocols.pool.tasks import DONE, MAX_CLAIMED, REFUSED, PoolCore, task_of
-from distsync._protocols.pool.workers import announce_worker
+from distsync._protocols.pool.workers import announce_workers
 from distsync._protocols.queues.claim_layout import ClaimedItem
 from distsync._protocols.receipts import Receipts
 from distsync._protocols.steps import KeepResults, Signal, Wait
@@ -176,7 +176,7 @@ class Worker(BaseWorker):
         self._client.run(self._core.look())
 
     def _run_tasks(self) -> None:
-        self._client.background(announce_worker(self._core, self._spec.caller, describe()))
+        self._client.background(announce_workers(self._core, self._spec.caller, describe()))
         self._client.background(self._run_or_fail(self._claim_tasks()))
         self._client.background(self._run_or_fail(self._send_results()))
         while (task := self._next()) is not None:

@@ -18,6 +18,7 @@ from distsync._client.clocks import wait_clock
 from distsync._client.contender_info import describe
 from distsync._log import OwnLogger
 from distsync._protocols.pool.tasks import DONE, MAX_CLAIMED, REFUSED
+from distsync._protocols.pool.workers import announce_workers
 from distsync._protocols.queues.claim_layout import ClaimedItem
 from distsync._protocols.retries import REFUSED_S, read
 from distsync._protocols.steps import Children, Exists, KeepResults, Signal, Wait, WakeReason, Watch
@@ -60,6 +61,7 @@ class WorkingPoolClient(PoolClient):
 
     def start(self, crew: LocalWorkers) -> None:
         self._client.background(self._look_for_workers())
+        self._client.background(announce_workers(self._core, self.caller, describe(), crew.count, self._ends))
         super().start(crew)
 
     def _loops(self) -> tuple[Callable[[], None], ...]:

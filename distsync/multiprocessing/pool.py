@@ -249,8 +249,13 @@ class Pool(_stdlib.Pool, SharedObject):
         return super()._map_async(func, iterable, mapper, chunksize, callback, error_callback)  # type: ignore[misc]
 
     def _count_workers(self, timeout: float) -> int:
-        """Return how many workers the pool, which has a name, has: local ones, and processes that claim its tasks."""
-        count: int = self.client.run(self._shared_state(self._make_core).count_workers(), timeout)
+        """Return how many workers the pool has, wherever they run. It must have a name."""
+        with importing():
+            from distsync._protocols.pool.workers import count_other_workers
+
+        caller: str = self._submitting.caller  # type: ignore[attr-defined]  # of PoolClient
+        core = self._shared_state(self._make_core)
+        count: int = self.client.run(count_other_workers(core, caller), timeout)
         return count + self._processes
 
     def _withdraw(self, job: int, limit: OutageLimit | None) -> bool:

@@ -34,7 +34,6 @@ from distsync._protocols.retries import ensure, parent_of, read, read_all
 from distsync._protocols.steps import (
     Background,
     Children,
-    Connected,
     Create,
     Delete,
     Exists,
@@ -52,8 +51,6 @@ from distsync.errors import BadVersionError, CorruptNodeError, NodeExistsError, 
 MAX_CLAIMED = SEGMENT // 4
 #: Number of tasks withdrawn with one request.
 OUT_AT_ONCE = 25
-#: Number of claims and waiting workers that are read at the same time.
-EXISTS_AT_ONCE = 100
 
 DONE, REFUSED, WORN = "done", "refused", "worn"
 """Kinds of answers: the function's result or exception; the reason, as text, for which the worker
@@ -211,22 +208,6 @@ class PoolCore(JoinableCore):
         (listing,) = await read_all(Children(self.znodes.claims))
         mark = f"~i_{caller}.{job}."
         return not isinstance(listing, NoNodeError) and any(mark in name for name in listing.names)
-
-    async def count_workers(self) -> int:
-        """Return how many other processes wait for tasks, or have some."""
-        own = (await Connected()).session_id
-        parents = (self.getters, self.znodes.claims)
-        listings = await read_all(*map(Children, parents))
-        paths = [
-            f"{parent}/{name}"
-            for parent, listing in zip(parents, listings, strict=True)
-            for name in (() if isinstance(listing, NoNodeError) else listing.names)
-        ]
-        sessions: set[int] = set()
-        for start in range(0, len(paths), EXISTS_AT_ONCE):
-            stats = await read_all(*map(Exists, paths[start : start + EXISTS_AT_ONCE]))
-            sessions.update(stat.ephemeral_owner for stat in stats if stat is not None)
-        return len(sessions - {own})
 
     async def _take_out(self, paths: Sequence[str]) -> list[Task]:
         try:
