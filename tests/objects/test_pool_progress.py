@@ -17,14 +17,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.reached import requests_of
 from helpers.remote_functions import pool as remote_pool
 from helpers.subprocesses import ROOT
 from helpers.timing import PATIENCE, eventually
 
 from distsync._client.client import Client
 from distsync._protocols.pool import workers
+from distsync._protocols.steps import Signal
 from distsync.futures import Executor
 from distsync.multiprocessing import _progress_display, get_context
+from distsync.multiprocessing._pool_worker import new_core
 from distsync.multiprocessing.pool import Pool
 from distsync.testing.faulty_proxy import Proxy
 
@@ -399,6 +402,21 @@ def test_workers_are_listed_again_only_after_a_change(
         assert len(listed) <= before + 1  # the last one was without its watch yet
     pool.join()
     other.join()
+
+
+@pytest.mark.slow_on("zookeeper")
+def test_worker_is_announced_at_the_documented_cost(client: Client, nothing_kept: None) -> None:
+    core = new_core(client, client.path("pool", "p"))
+    client.run(core.look())
+    counts, stop = list[int](), Signal()
+    for expected in (4, 2):
+        before = requests_of(client)
+        client.run(workers.announce_worker(core, None, b""))
+        eventually(lambda: requests_of(client) == before + expected)  # noqa: B023
+    client.background(workers.count_other_workers(core, "a caller", counts.append, stop))
+    eventually(lambda: counts == [2])
+    stop.fire()
+    client.close()
 
 
 def test_workers_are_counted_after_an_outage(
