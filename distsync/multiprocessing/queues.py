@@ -14,6 +14,7 @@ things differ from multiprocessing on purpose:
 from __future__ import annotations
 
 import sys
+import threading
 import traceback
 import weakref
 from collections.abc import Callable, Coroutine, Sequence
@@ -28,6 +29,7 @@ from distsync._objects.queues import Item, _QueueBase
 from distsync._objects.validation import validate_maxsize
 from distsync._protocols.queues.bulk import Progress, feed
 from distsync._protocols.queues.fifo import QueueCore
+from distsync._signal_handlers import is_from_handler
 from distsync.errors import ClientClosedError, DeadlineError, PayloadPickleError
 from distsync.multiprocessing._feeder_thread import Feeder
 from distsync.multiprocessing._stdlib_names import stdlib_getattr
@@ -369,7 +371,7 @@ class Queue(_Base[Item]):
 
 
 def _encoded(objs: Sequence[Any], encode: Callable[[Any], bytes], on_error: OnError) -> list[bytes]:
-    """Return the encoded items, and report those that cannot be encoded."""
+    """Return the encoded items, and report those that cannot be encoded. An interrupt is raised."""
     data: list[bytes] = []
     for obj in objs:
         try:
@@ -377,6 +379,10 @@ def _encoded(objs: Sequence[Any], encode: Callable[[Any], bytes], on_error: OnEr
         except PayloadPickleError as error:
             on_error(error.__cause__ or error, obj)
         except BaseException as error:  # a method of the item calls sys.exit(), for example; this thread must not end
+            if threading.current_thread() is threading.main_thread() and (
+                isinstance(error, KeyboardInterrupt) or is_from_handler(error)
+            ):
+                raise
             on_error(error, obj)
     return data
 

@@ -9,6 +9,7 @@ import copy
 import logging.config
 import multiprocessing.queues
 import pickle
+import signal
 import sys
 import threading
 from collections.abc import Callable
@@ -237,6 +238,37 @@ def test_item_whose_pickling_calls_sys_exit_does_not_end_the_feeder(
     queue.put("b")
     assert queue.get(timeout=PATIENCE) == "b"
     assert "SystemExit: 7" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGUSR1])
+@pytest.mark.parametrize("make", [lambda: Queue(5), JoinableQueue, SimpleQueue], ids=["bounded", "joinable", "simple"])
+def test_interrupt_while_an_item_is_pickled_is_raised(client: Client, make: Callable[[], Any], number: int) -> None:
+    """It was printed as the error of the item, which was lost, and put returned."""
+
+    def interrupt(*_: object) -> None:
+        raise InterruptedPutError
+
+    handler = signal.signal(number, signal.default_int_handler if number == signal.SIGINT else interrupt)
+    try:
+        with pytest.raises(KeyboardInterrupt if number == signal.SIGINT else InterruptedPutError):
+            make().put(InterruptsWhenPickled(number))
+    finally:
+        signal.signal(number, handler)
+
+
+class InterruptedPutError(Exception):
+    """What the handler of a signal raises."""
+
+
+class InterruptsWhenPickled:
+    """An item during whose pickling a signal arrives."""
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+
+    def __reduce__(self) -> Any:
+        signal.raise_signal(self._number)
+        return InterruptsWhenPickled, (self._number,)
 
 
 def test_forked_child_has_an_empty_buffer_and_an_open_queue(far: Client, proxy: Proxy, client: Client) -> None:
