@@ -25,20 +25,21 @@ class ImportGate:
     """
 
     def __init__(self) -> None:
-        self._changed = threading.Condition()
+        self._lock = threading.RLock()  # entered itself: an interrupt in Condition.__enter__ would leave it locked
+        self._changed = threading.Condition(self._lock)
         self._importing: dict[int, int] = {}
         self._forking: int | None = None
 
     def __enter__(self) -> None:
         me = threading.get_ident()
-        with self._changed:
+        with self._lock:
             # limited: an interrupt can keep a fork from calling open()
             self._changed.wait_for(lambda: self._forking in (None, me), IMPORT_S)
             self._importing[me] = self._importing.get(me, 0) + 1
 
     def __exit__(self, *_: object) -> None:
         me = threading.get_ident()
-        with self._changed:
+        with self._lock:
             count = self._importing.pop(me, 0) - 1  # a signal handler that imports may have removed it
             if count > 0:
                 self._importing[me] = count
@@ -47,13 +48,13 @@ class ImportGate:
     def close(self, seconds: float) -> None:
         """Wait up to ``seconds`` for the imports of other threads, and hold up new ones until `open`."""
         me = threading.get_ident()
-        with self._changed:
+        with self._lock:
             self._changed.wait_for(lambda: self._forking is None and not self._importing.keys() - {me}, seconds)
             self._forking = me
 
     def open(self) -> None:
         """Let threads import again."""
-        with self._changed:
+        with self._lock:
             self._forking = None
             self._changed.notify_all()
 

@@ -134,8 +134,10 @@ class Watcher:
     """The thread that waits for the exit of children. It ends with the last child."""
 
     def __init__(self) -> None:
-        self._lock = threading.Condition()
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
         self._children: list[Child] = []
+        #: The pipe that wakes the thread, which has ended without one. Another thread has another one.
         self._wake: tuple[int, int] | None = None
         self._thread: Callable[[], threading.Thread | None] = lambda: None
 
@@ -151,14 +153,15 @@ class Watcher:
         with self._lock:
             self._children.append(child)
             if self._wake is None:
-                self._wake = os.pipe()
-                thread = threading.Thread(target=self._run, args=self._wake, name="distsync-children", daemon=True)
-                self._thread = weakref.ref(thread)  # so that nothing is left of a thread that has ended
+                wake = os.pipe()
                 try:
+                    self._wake = wake
+                    thread = threading.Thread(target=self._run, args=(wake,), name="distsync-children", daemon=True)
+                    self._thread = weakref.ref(thread)  # so that nothing is left of a thread that has ended
                     thread.start()
-                except BaseException:
+                except BaseException:  # it may have been started all the same, and ends then
                     self._children.clear()
-                    self._stop(*self._wake)
+                    self._stop(wake)
                     raise
             else:
                 os.write(self._wake[1], b"\0")
@@ -172,22 +175,24 @@ class Watcher:
         child.is_joined = child.is_dead()
         lifecycle.notice_fork()
         with self._lock:
-            self._lock.wait_for(lambda: self._wake is None or not all(each.is_joined for each in self._children))
+            self._changed.wait_for(lambda: self._wake is None or not all(each.is_joined for each in self._children))
             thread = self._thread() if self._wake is None else None
         if thread is not None:
             thread.join()
 
-    def _run(self, wakeup_fd: int, wake: int) -> None:
+    def _run(self, wake: tuple[int, int]) -> None:
         try:
-            self._watch(wakeup_fd, wake)
+            self._watch(wake)
         except BaseException:
             with self._lock:  # no child is watched any more: release the threads that wait for it
-                self._children.clear()
-                self._stop(wakeup_fd, wake)
+                if self._wake is wake:
+                    self._children.clear()
+                    self._stop(wake)
             raise
 
-    def _watch(self, wakeup_fd: int, wake: int) -> None:
-        while self._has_children(wakeup_fd, wake):
+    def _watch(self, wake: tuple[int, int]) -> None:
+        wakeup_fd, _ = wake
+        while self._has_children(wake):
             children = {file: child for child in tuple(self._children) for file in child.watched()}
             for file in connection.wait([wakeup_fd, *children]):
                 if file == wakeup_fd:
@@ -195,17 +200,17 @@ class Watcher:
                 else:
                     self._on_ready(children[file], file)  # type: ignore[index]
 
-    def _has_children(self, wakeup_fd: int, wake: int) -> bool:
+    def _has_children(self, wake: tuple[int, int]) -> bool:
         with self._lock:
-            if not self._children:
-                self._stop(wakeup_fd, wake)
-            return self._wake is not None
+            if self._wake is wake and not self._children:
+                self._stop(wake)
+            return self._wake is wake
 
-    def _stop(self, wakeup_fd: int, wake: int) -> None:
+    def _stop(self, wake: tuple[int, int]) -> None:
         self._wake = None
-        os.close(wakeup_fd)
-        os.close(wake)
-        self._lock.notify_all()
+        for file in wake:
+            os.close(file)
+        self._changed.notify_all()
 
     def _on_ready(self, child: Child, file: object) -> None:
         if file != child.pidfd:
@@ -216,7 +221,7 @@ class Watcher:
         finally:
             with self._lock:
                 self._children.remove(child)
-                self._lock.notify_all()
+                self._changed.notify_all()
             child.close()
 
     def forget(self) -> None:

@@ -46,7 +46,8 @@ class Feeder:
         self.cancelled = False
         self._has_ended = False
         self._buffer: SimpleQueue[Any] = SimpleQueue()  # a finalizer may put _END into it at any line
-        self._changed = threading.Condition(threading.Lock())
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
         self._unsent = 0
         self._thread: threading.Thread | None = None
         self._pid = os.getpid()
@@ -66,7 +67,7 @@ class Feeder:
                 daemon thread of the program gets no error then, as in the standard library, nor does a
                 log handler for a record of distsync.
         """
-        with self._changed:
+        with self._lock:
             if not (self.closed or self._has_ended):
                 if self._thread is None:
                     self._start(sender())
@@ -87,14 +88,14 @@ class Feeder:
         util.Finalize(thread, _finish, args=(weakref.ref(self),), exitpriority=-5)
 
     def _feed(self, send: Send) -> None:
-        with self._changed:
+        with self._lock:
             ends = self._thread is not threading.current_thread()  # the start of this one was interrupted
         while not ends:
             items, ends = self._next()
             try:
                 send([item for item, _ in items])
             finally:
-                with self._changed:
+                with self._lock:
                     self._unsent -= len(items)
                     self._changed.notify_all()
             del items  # it may contain the last reference to the queue
@@ -106,7 +107,7 @@ class Feeder:
             items.append(self._buffer.get())
         ends = items[-1] is _END
         if ends:
-            with self._changed:  # a put that was concurrent with close() has ended
+            with self._lock:  # a put that was concurrent with close() has ended
                 while not self._buffer.empty():
                     items.append(self._buffer.get())
         return [item for item in items if item is not _END], ends
@@ -120,7 +121,7 @@ class Feeder:
         Returns:
             True if all are sent; False on timeout.
         """
-        with self._changed:
+        with self._lock:
             return self._changed.wait_for(lambda: not self._unsent, timeout)
 
     def close(self) -> None:

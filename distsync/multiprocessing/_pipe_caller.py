@@ -84,7 +84,7 @@ class PipeCaller(PoolCaller):
             feed: The pipes to a worker that is ready or has exited, or whose pipe is full. None if
                 there is nothing to look at.
         """
-        with self._changed:
+        with self._lock:
             if feed is not None:
                 self._noted.append(feed)
             if not self._is_awake and not self.is_away:
@@ -100,7 +100,7 @@ class PipeCaller(PoolCaller):
             is_wrapped = isinstance(error, PayloadPickleError) and error.__cause__ is not None
             self._refuse(job, part, function, args, error.__cause__ or error if is_wrapped else error)
             return
-        with self._changed:
+        with self._lock:
             while self._is_full() and self.state != TERMINATE:
                 self._changed.wait()
             if job in self._dropped:
@@ -196,7 +196,7 @@ class PipeCaller(PoolCaller):
     def withdraw(self, job: int, limit: OutageLimit | None = None) -> bool:
         if self._pid != os.getpid():  # a forked child: its parent's workers are not its own
             return False
-        with self._changed:
+        with self._lock:
             task = self._under_way.get((job, 0))
             if task is None and job in self.cache:  # it is not encoded yet
                 self._dropped.add(job)
@@ -223,7 +223,7 @@ class PipeCaller(PoolCaller):
     def is_running(self, job: int) -> bool:
         if self._pid != os.getpid():
             return False
-        with self._changed:
+        with self._lock:
             task = self._under_way.get((job, 0))
             return task is not None and not task.is_done and task.feed is not None and task.feed.tasks[0] is task
 
@@ -238,7 +238,7 @@ class PipeCaller(PoolCaller):
         """
         if self._pid != os.getpid():
             return False
-        with self._changed:
+        with self._lock:
             task = self._under_way.get((job, 0))
             is_running = self.is_running(job)
             if is_running and task is not None and task.feed is not None:
@@ -253,7 +253,7 @@ class PipeCaller(PoolCaller):
             pause = None
             while not self._no_more:  # a callback may have taken long
                 ready = selector.select(pause)
-                with self._changed:
+                with self._lock:
                     if self._no_more:
                         return
                     finished: list[tuple[PipeTask, int, bytes]] = []
@@ -363,7 +363,7 @@ class PipeCaller(PoolCaller):
         if self._watcher:
             for task in tasks:
                 self._watcher.done(task.items)
-        with self._changed:
+        with self._lock:
             for task in tasks:
                 self._under_way.pop((task.job, task.part), None)
             if len(self._under_way) < UNDER_WAY * 3 // 4:
@@ -371,7 +371,7 @@ class PipeCaller(PoolCaller):
 
     def _fail_hopeless(self) -> None:
         error = WorkerStartError(self._path, self._crew.failures, self._crew.story)
-        with self._changed:
+        with self._lock:
             tasks = [task for task in self._under_way.values() if not task.is_done and task.feed is None]
             self._waiting.clear()
             self._waiting_bytes = 0
@@ -398,7 +398,7 @@ class PipeCaller(PoolCaller):
         if self.is_away:
             return
         self.tasks.put(None)
-        with self._changed:
+        with self._lock:
             self._no_more = True
             self._changed.notify_all()
         self.note()
@@ -411,7 +411,7 @@ class PipeCaller(PoolCaller):
     def _close_files(self) -> None:
         """Close all pipes."""
         self.notifier.close()
-        with self._changed:  # the encoding thread may still wait in an iterable
+        with self._lock:  # the encoding thread may still wait in an iterable
             for feed in {*self._feeds, *self._noted}:
                 feed.close()
             self._feeds.clear()

@@ -359,7 +359,7 @@ class PoolCaller(ABC):
         """Cancel all tasks, and clean up."""
         self.state = TERMINATE
         self.notifier.put()
-        with self._changed:
+        with self._lock:
             self._changed.notify_all()
         try:
             with self._terminating:

@@ -185,7 +185,7 @@ class PoolClient(PipeCaller):
     def _put(self) -> None:
         """Put tasks and results into the queue."""
         while True:
-            with self._changed:
+            with self._lock:
                 while not (self._may_export() or self._claims.has_ended_some or self._is_over()):
                     self._to_put.wait()
                 ended, some = self._claims.taken(), self._next_exports()
@@ -238,7 +238,7 @@ class PoolClient(PipeCaller):
         except Exception as error:
             failure = error
         finally:
-            with self._changed:
+            with self._lock:
                 self._being_put.clear()
                 self._changed.notify_all()
                 for task in some:  # this process does not need it any more
@@ -259,7 +259,7 @@ class PoolClient(PipeCaller):
         while not self._is_sent(job, limit):
             if super().withdraw(job, limit):
                 return True
-            with self._changed:
+            with self._lock:
                 if (job, 0) not in self._exported:  # otherwise it has just left
                     return False
         if self._pid != os.getpid() or job in self._being_put:
@@ -277,7 +277,7 @@ class PoolClient(PipeCaller):
         """Return whether a job of one task is in the queue. Wait until it is if it is being put."""
         if self._pid != os.getpid():
             return True
-        with self._changed:
+        with self._lock:
             while job in self._being_put:  # otherwise the queue could be read before the put
                 if limit is not None and limit.has_passed():
                     return True
@@ -302,14 +302,14 @@ class PoolClient(PipeCaller):
 
     def is_running(self, job: int) -> bool:
         """Return whether a worker has begun a job of one task that is not done; False if no server replies."""
-        with self._changed:
+        with self._lock:
             if (job, 0) not in self._exported:
                 return super().is_running(job)
         try:
             is_claimed: bool = self._client.run(self._core.is_claimed(self.caller, job), LAST_S)
         except DistsyncError:
             return False
-        with self._changed:
+        with self._lock:
             return is_claimed and (job, 0) in self._under_way
 
     def interrupt(self, job: int) -> bool:
@@ -344,7 +344,7 @@ class PoolClient(PipeCaller):
                 return
             except Exception as error:  # such as an exceeded quota: later requests may succeed
                 self._fail_exported(error)
-                with self._changed:
+                with self._lock:
                     if self._changed.wait_for(lambda: self._no_more, REFUSED_S):
                         return
             else:
@@ -367,7 +367,7 @@ class PoolClient(PipeCaller):
         """Register again, after other processes assumed this caller dead and removed its znodes."""
         self._client.discard(self._inbox.path, self._inbox.end)
         inbox = self._registered()  # without the lock, for which the client's background thread may wait
-        with self._changed:
+        with self._lock:
             lost = self._lost_elsewhere()
             self._inbox = inbox
             self._changed.notify_all()
@@ -381,12 +381,12 @@ class PoolClient(PipeCaller):
 
     def wait_for_registration(self, former: str) -> bool:
         """Wait until this caller has another GUID than ``former``. Return False if it ends before."""
-        with self._changed:
+        with self._lock:
             self._changed.wait_for(lambda: self.caller != former or self._no_more)
             return self.caller != former
 
     def _accept_reply(self, reply: TaskReply) -> None:
-        with self._changed:
+        with self._lock:
             task = self._under_way.get((reply.job, reply.part))
         if task is not None and task.is_exported:
             self._end(reply.job, reply.part, self._reply_outcome(reply, task))
@@ -400,7 +400,7 @@ class PoolClient(PipeCaller):
 
     def _remove(self, job: int, part: int) -> PipeTask | None:
         """Return a task that has ended, unless another thread has removed it."""
-        with self._changed:
+        with self._lock:
             task = self._under_way.pop((job, part), None)
             self._exported.discard((job, part))
             self._changed.notify_all()
@@ -418,7 +418,7 @@ class PoolClient(PipeCaller):
 
     def _fail_exported(self, error: Exception | None, reason: str = ASSUMED_DEAD) -> None:
         """Fail all tasks that workers elsewhere may have, with ``error``, or a TaskLostError for ``reason``."""
-        with self._changed:
+        with self._lock:
             lost = self._lost_elsewhere()
         self._fail(lost, error, reason)
 
@@ -438,7 +438,7 @@ class PoolClient(PipeCaller):
         if self.is_away:
             return
         self._ends.fire()
-        with self._changed:
+        with self._lock:
             self._end_claims()
             self._no_more = True
             self._changed.notify_all()
@@ -514,7 +514,7 @@ class PoolClient(PipeCaller):
         Args:
             reason: Why no result will arrive.
         """
-        with self._changed:
+        with self._lock:
             is_first, self.state = self.state != TERMINATE, TERMINATE
             lost = self._lost_elsewhere()
         if is_first:  # otherwise another thread terminates the pool

@@ -151,7 +151,8 @@ class Worker(BaseWorker):
         super().__init__(spec, control)
         self._client = client
         self._codec = PoolCodec(spec.settings, spec.limit_bytes)
-        self._changed = threading.Condition()
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
         self._waiting: deque[ClaimedTask] = deque()
         self._finished: deque[FinishedTask] = deque()
         self._results_in_flight = 0
@@ -184,7 +185,7 @@ class Worker(BaseWorker):
 
     def drain(self) -> None:
         """Stop after the current task. Safe in a signal handler."""
-        with self._changed:
+        with self._lock:
             self._draining = True
             self._changed.notify_all()
         self._wake_protocols()
@@ -193,7 +194,7 @@ class Worker(BaseWorker):
 
     def _next(self) -> ClaimedTask | None:
         """Wait for the next task; return None if the worker must stop."""
-        with self._changed:
+        with self._lock:
             while not (self._may_begin() or self._draining or self._failure):
                 self._changed.wait()
             if self._failure is not None:
@@ -310,7 +311,7 @@ class Worker(BaseWorker):
         except (ShutDown, NoNodeError):  # the pool was deleted
             self.drain()
         except Exception as error:
-            with self._changed:
+            with self._lock:
                 self._failure = error
                 self._changed.notify_all()
 
@@ -371,7 +372,7 @@ class Worker(BaseWorker):
             task = await self._read_task(delivery, caller_exists[caller])
             if task is not None:
                 self._waiting.append(task)
-        with self._changed:
+        with self._lock:
             self._changed.notify_all()
         self._wake_protocols()
 
@@ -443,7 +444,7 @@ class Worker(BaseWorker):
                 break
             except OutcomeUnknownError:  # the session ended; finishing a task twice is refused
                 continue
-        with self._changed:
+        with self._lock:
             self._results_in_flight = 0
             self._changed.notify_all()
 
@@ -464,7 +465,7 @@ class Worker(BaseWorker):
 
     def _wake_protocols(self) -> None:
         """Wake the protocol that sends results, and the one that claims tasks if it should claim."""
-        with self._changed:
+        with self._lock:
             woken = [self._send_signal]
             self._send_signal = Signal()
             if self._draining or self._needs_tasks():

@@ -99,7 +99,7 @@ class WorkingPoolClient(PoolClient):
             watch = Watch()
             try:
                 count = await self._count_waiting(watch)
-                with self._changed:
+                with self._lock:
                     if count:
                         self._window = max(self._window, len(self._exported) + count * self._tasks_per_worker())
                     if self._may_export():
@@ -142,9 +142,9 @@ class WorkingPoolClient(PoolClient):
                 pass
             except DistsyncError as error:
                 logger.warning("cannot claim tasks of the pool %s: %s", self._path, error)
-                with self._changed:
+                with self._lock:
                     self._to_claim.wait_for(lambda: self._stops_claiming, REFUSED_S)
-            with self._changed:
+            with self._lock:
                 self._is_claiming = False
                 self._take(claimed, tasks, ended)
                 self._to_put.notify()
@@ -169,7 +169,7 @@ class WorkingPoolClient(PoolClient):
 
     def _wait_until_idle(self) -> int:
         """Wait until local workers have nothing to do. Return how many tasks to claim for them; 0 at the end."""
-        with self._changed:
+        with self._lock:
             while not self._stops_claiming:
                 number, sent = self._wanted(), self._sent
                 if number and not self._claims.count:  # the program may be about to call the pool again
@@ -201,12 +201,12 @@ class WorkingPoolClient(PoolClient):
 
     def _interrupt_claim(self) -> None:
         """Stop to wait for the tasks of others."""
-        with self._changed:
+        with self._lock:
             if self._is_claiming:
                 self._client.interrupt(self._claiming_thread.ident or 0, NoLongerIdleError("a claim"))
 
     def _stop_claiming(self) -> None:
-        with self._changed:
+        with self._lock:
             self._stops_claiming = True
             self._to_claim.notify_all()
             self._interrupt_claim()
@@ -253,7 +253,7 @@ class WorkingPoolClient(PoolClient):
         if task.delivery is None:
             super()._accept(task, kind, payload)
             return
-        with self._changed:
+        with self._lock:
             kind_elsewhere = DONE if kind == _pipe_codec.DONE else REFUSED
             self._claims.finished.append(FinishedTask(task.delivery, kind_elsewhere, payload))
             self._to_put.notify()
@@ -282,10 +282,10 @@ class WorkingPoolClient(PoolClient):
         super()._fail(tasks, error, reason)
 
     def _fail_hopeless(self) -> None:
-        with self._changed:
+        with self._lock:
             self._give_back_waiting()
         super()._fail_hopeless()
-        with self._changed:
+        with self._lock:
             self._exported &= set(self._under_way)
             self._to_put.notify()
 
@@ -305,7 +305,7 @@ class WorkingPoolClient(PoolClient):
 
     def _give_up(self, reason: str) -> None:
         """Fail the tasks that only workers elsewhere can run, and wait for the others."""
-        with self._changed:
+        with self._lock:
             lost = self._lost_elsewhere() if self.state != TERMINATE else []
         if lost:
             self._log_given_up(len({task.job for task in lost}), reason)

@@ -118,6 +118,39 @@ def late_watch(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(_child_watcher.Watcher, name, late(getattr(_child_watcher.Watcher, name)))
 
 
+def test_interrupted_start_of_the_thread_that_watches_closes_no_file_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The thread was running, and closed the files again, which belonged to others by then."""
+    start, threads, errors = threading.Thread.start, [], []
+
+    def interrupted_start(thread: threading.Thread) -> None:
+        start(thread)
+        threads.append(thread)
+        raise KeyboardInterrupt
+
+    pid = os.fork()
+    if not pid:
+        time.sleep(60)
+        os._exit(0)
+    receiver, sender = connection.Pipe(duplex=False)
+    child, watching = _child_watcher.Child(pid, receiver), _child_watcher.Watcher()
+    monkeypatch.setattr(threading, "excepthook", errors.append)
+    monkeypatch.setattr(threading.Thread, "start", interrupted_start)
+    with pytest.raises(KeyboardInterrupt):
+        watching.add(child)
+    monkeypatch.setattr(threading.Thread, "start", start)
+    others = [os.pipe() for _ in range(3)]
+    threads[0].join(PATIENCE)
+    for file in (file for pipe in others for file in pipe):
+        os.close(file)
+    assert not errors
+    watching.add(child)
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    watching.on_joined(child)
+    assert child.pidfd is None
+    sender.close()
+
+
 @pytest.mark.parametrize("method", PARAMETERS)
 @pytest.mark.usefixtures("late_watch")
 def test_watcher_thread_ends_when_the_last_child_is_joined(method: str) -> None:
