@@ -54,15 +54,11 @@ def run_pipe_worker(spec: WorkerSpec, control: Any, pipes: WorkerPipes) -> None:
         control: Pipe to the parent.
         pipes: Pipes of tasks and results.
     """
-    client = client_with(spec.settings) if spec.default else None
-    if client is not None:
-        default_client.set_default(client)
+    if spec.default:
+        default_client.set_default(client_with(spec.settings))
     try:
         PipeWorker(spec, control, pipes).run()
-    finally:
-        default_client.close_default()
-        if client is not None:
-            client.close()
+    finally:  # the end of the process closes the clients, once its queues have sent their items
         control.close()
 
 

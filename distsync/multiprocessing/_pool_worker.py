@@ -132,9 +132,9 @@ def run_worker(spec: WorkerSpec, control: Any) -> None:
         default_client.set_default(client)
     try:
         Worker(spec, client, control).run()
-    finally:
-        default_client.close_default()
-        client.close()
+    finally:  # the end of the process closes the default client, once its queues have sent their items
+        if not spec.default:
+            client.close()
         control.close()
 
 

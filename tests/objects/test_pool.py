@@ -564,6 +564,17 @@ def test_child_that_a_task_forks_can_be_terminated(client: Client, name: str | N
     pool.join()
 
 
+@pytest.mark.parametrize("name", [None, "p"], ids=["pipes", "shared"])
+def test_items_that_a_task_has_put_are_sent_before_its_worker_exits(client: Client, name: str | None) -> None:
+    """They were lost, because the worker closed its client first."""
+    queue = distsync.multiprocessing.Queue(name="q")
+    with Pool(1, name=name) as pool:
+        pool.apply_async(remote_pool.put_slow_items, (queue, 3)).get(LONG)
+        pool.close()
+        pool.join()
+    assert queue.qsize() == 3
+
+
 def test_task_of_a_worker_that_ctrl_c_ended_is_run_by_another(mortal: Client, tmp_path: Path) -> None:
     calls = tmp_path / "calls"
     with Pool(1, name="p") as pool:

@@ -219,6 +219,18 @@ def textless(_: Any = None) -> Textless:
     return Textless()
 
 
+class SlowWhenPickled:
+    def __reduce__(self) -> Any:
+        time.sleep(UNIT / 2)
+        return SlowWhenPickled, ()
+
+
+def put_slow_items(queue: Any, count: int) -> None:
+    """Put items that the feeder thread of this process sends later."""
+    for _ in range(count):
+        queue.put(SlowWhenPickled())
+
+
 class ExitsWhenPickled:
     def __reduce__(self) -> Any:
         sys.exit(7)
