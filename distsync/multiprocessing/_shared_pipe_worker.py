@@ -37,9 +37,9 @@ def run_shared_pipe_worker(spec: WorkerSpec, control: Any, pipes: WorkerPipes) -
         default_client.set_default(client)
     try:
         SharedPipeWorker(spec, client, control, pipes).run()
-    finally:
-        default_client.close_default()
-        client.close()
+    finally:  # the end of the process closes the default client, once its queues have sent their items
+        if not spec.default:
+            client.close()
         control.close()
 
 
