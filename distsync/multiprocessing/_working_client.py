@@ -144,10 +144,11 @@ class WorkingPoolClient(PoolClient):
                 logger.warning("cannot claim tasks of the pool %s: %s", self._path, error)
                 with self._lock:
                     self._to_claim.wait_for(lambda: self._stops_claiming, REFUSED_S)
-            with self._lock:
-                self._is_claiming = False
-                self._take(claimed, tasks, ended)
-                self._to_put.notify()
+            finally:
+                with self._lock:
+                    self._is_claiming = False
+                    self._take(claimed, tasks, ended)
+                    self._to_put.notify()
             claimed = tasks = ended = None  # type: ignore[assignment]
 
     def _take(self, claimed: list[ClaimedItem], tasks: list[PipeTask], ended: list[FinishedTask]) -> None:
