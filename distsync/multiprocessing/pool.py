@@ -113,7 +113,7 @@ class Pool(_stdlib.Pool, SharedObject):
 
         Znodes, with a name: those of JoinableQueue; ``callers/<guid>/answers/...``, results;
         ``callers/<guid>/initializer``; ``callers/<guid>/parts/...``, the parts of long tasks and
-        results; ``workers/...``, ephemeral, one for each worker.
+        results; ``workers/...``, ephemeral, with the numbers of workers.
 
         Source: ZooKeeper recipes, "Queues"; ``multiprocessing.pool.Pool``.
 

@@ -411,9 +411,9 @@ def test_worker_is_announced_at_the_documented_cost(client: Client, nothing_kept
     counts, stop = list[int](), Signal()
     for expected in (4, 2):
         before = requests_of(client)
-        client.run(workers.announce_worker(core, None, b""))
+        client.run(workers.announce_workers(core, None, b""))
         eventually(lambda: requests_of(client) == before + expected)  # noqa: B023
-    client.background(workers.count_other_workers(core, "a caller", counts.append, stop))
+    client.background(workers.watch_other_workers(core, "a caller", counts.append, stop))
     eventually(lambda: counts == [2])
     stop.fire()
     client.close()
