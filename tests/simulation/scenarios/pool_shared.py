@@ -2,7 +2,7 @@
 elsewhere.
 
 The threads of `WorkingPoolClient` are played with the same protocols and the same `TaskClaims`. A local worker is a
-thread of its caller: it dies with it, or alone, and then the caller sees that at once. The observer, which is exempt
+thread of its caller: it ends with it, or alone, and then the caller sees that at once. The observer, which is exempt
 from faults, is a worker elsewhere.
 """
 
