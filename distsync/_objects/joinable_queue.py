@@ -16,6 +16,7 @@ from distsync._protocols.queues.claim_layout import ClaimedItem as Claimed
 from distsync._protocols.queues.claim_layout import ItemHeader
 from distsync._protocols.queues.claim_queue import JoinableCore
 from distsync._protocols.queues.segments import BATCH
+from distsync._protocols.steps import Signal
 from distsync._signal_handlers import interruptible_at_entry, is_from_handler, raise_if_from_handler
 from distsync.errors import DistsyncError, PayloadRefusedError, UsageError
 
@@ -419,7 +420,7 @@ class JoinableQueue(Queue[Item]):
             overtake them.
 
             If the session ends, the call continues in the next one. If interrupted, an item in
-            transit is put back in its place.
+            transit is put back in its place, and this delivery is not counted.
 
             Source: ZooKeeper recipes, "Queues".
         """
@@ -489,8 +490,7 @@ class JoinableQueue(Queue[Item]):
         try:
             return [delivery.item for delivery in found]
         except BaseException:  # an interrupt
-            for delivery in found:
-                self._abandon(delivery)
+            self._give_back([delivery._claimed for delivery in found])
             raise
 
     def _several(self, max_items: int, seconds: float | None, block: bool) -> list[Delivery[Item]]:
@@ -505,12 +505,19 @@ class JoinableQueue(Queue[Item]):
             core.open += found
             return found
         except BaseException:
-            for each in tuple(core.open):
-                if each._claimed in claimed:
-                    self._take_off(each)
-            for each in claimed:
-                self.client.background(core.give_back(each))
+            self._give_back(claimed)
             raise
+
+    def _give_back(self, claimed: list[Claimed]) -> None:
+        """Give back what an interrupted call has claimed, before this process gets another item."""
+        core = self._claims
+        for each in tuple(core.open):
+            if each._claimed in claimed:
+                self._take_off(each)
+        if claimed:
+            settled = Signal()
+            core.unsettled.add(settled)
+            self.client.background(core.give_all_back(claimed, settled))
 
     def _decoded(self, core: JoinableCore, claimed: list[Claimed]) -> list[Delivery[Item]]:
         """Return the decoded deliveries; items that cannot be decoded become dead letters.

@@ -345,7 +345,7 @@ class Worker(BaseWorker):
                 )
             except OutcomeUnknownError:  # the session ended, and the claim with it
                 continue
-            await self._enqueue_tasks(claimed or [])
+            await self._enqueue_tasks(claimed)
 
     async def _enqueue_tasks(self, deliveries: list[ClaimedItem]) -> None:
         """Pass claimed tasks to the main thread."""

@@ -132,7 +132,7 @@ class WorkingPoolClient(PoolClient):
             tasks: list[PipeTask] = []
             ended: list[FinishedTask] = []
             try:
-                self._client.run(self._core.claim_into(claimed, describe(), True, number, self._spec.max_deliveries, 0))
+                self._client.run(self._core.claim_into(claimed, describe(), True, number, self._spec.max_deliveries))
                 tasks, ended = self._client.run(self._claims.read(claimed, self.caller))
             except NoLongerIdleError:
                 pass

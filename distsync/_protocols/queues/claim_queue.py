@@ -41,6 +41,7 @@ from distsync._protocols.steps import (
     Request,
     SessionAlive,
     SetData,
+    Signal,
     Wait,
     Watch,
 )
@@ -170,39 +171,42 @@ class JoinableCore(AckQueue):
     # Claiming
 
     async def claim(
-        self,
-        contender_data: bytes,
-        blocking: bool = True,
-        max_items: int = 1,
-        max_deliveries: int = 0,
-        prefetch: int = 0,
-    ) -> list[ClaimedItem] | None:
-        """Claim up to ``max_items`` items for the caller, and up to ``prefetch`` more for later calls.
-
-        Returns an empty list if there are items claimed ahead, and None if there is no item,
-        without ``blocking`` or at the deadline. Raises ShutDown.
-        """
-        claiming = ClaimAttempt(self, contender_data, min(max_items + prefetch, BATCH), max_deliveries, prefetch > 0)
-        return await take(claiming, self.turns, self.getters, contender_data, blocking)
+        self, contender_data: bytes, blocking: bool = True, max_items: int = 1, max_deliveries: int = 0
+    ) -> list[ClaimedItem]:
+        """Claim items as `claim_into` does, and return them. Give them back if this is interrupted."""
+        claimed: list[ClaimedItem] = []
+        try:
+            await self.claim_into(claimed, contender_data, blocking, max_items, max_deliveries)
+            return claimed
+        except BaseException:
+            if claimed:
+                settled = Signal()
+                self.unsettled.add(settled)
+                await Background(self.give_all_back(claimed, settled))
+            raise
 
     async def claim_into(
         self,
         claimed: list[ClaimedItem],
         contender_data: bytes,
-        blocking: bool,
-        max_items: int,
-        max_deliveries: int,
-        prefetch: int,
+        blocking: bool = True,
+        max_items: int = 1,
+        max_deliveries: int = 0,
+        prefetch: int = 0,
     ) -> None:
-        """Claim items as `claim` does, including those claimed ahead, and add them to ``claimed``.
+        """Claim up to ``max_items`` items, those claimed ahead first, and add them to ``claimed``.
+
+        Claim up to ``prefetch`` more for later calls. Add nothing if there is no item, without
+        ``blocking`` or at the deadline. Raises ShutDown.
 
         An interrupt may come anywhere: an item is in ``claimed`` as soon as it is in no other list.
+        The caller gives back what an interrupted call has claimed, by `give_all_back`.
         """
+        most = min(max_items + prefetch, BATCH)
+        claiming = ClaimAttempt(self, claimed, contender_data, most, max_deliveries, prefetch > 0)
         while not claimed:
-            found = await self.claim(contender_data, blocking, max_items, max_deliveries, prefetch)
-            if found is None:
+            if await take(claiming, self.turns, self.getters, contender_data, blocking) is None:
                 return
-            claimed.extend(found)
             await self._keep_ahead(claimed, max_items)
             while len(claimed) < max_items and self._take_ahead(claimed):
                 pass
@@ -319,8 +323,14 @@ class JoinableCore(AckQueue):
         return bool(state and state.version > 0 and dones and znodes.backlog(*puts, dones) == 0)
 
     async def attempt_claim(
-        self, contender_data: bytes, max_items: int, max_deliveries: int, only_undelivered: bool
-    ) -> list[ClaimedItem] | None:
+        self,
+        claimed: list[ClaimedItem],
+        contender_data: bytes,
+        max_items: int,
+        max_deliveries: int,
+        only_undelivered: bool,
+    ) -> bool | None:
+        """Add items to ``claimed``. Return None if there are none, and False if there are items claimed ahead."""
         while not await self._has_ahead():
             await self.unsettled.wait_until_settled()
             paths = await self.look()
@@ -332,21 +342,24 @@ class JoinableCore(AckQueue):
                 return None
             paths = await self.candidates([path for path in paths if path not in self.claiming] or paths, max_items)
             for start in range(0, len(paths), max_items):
-                claimed = await self._claim(
-                    paths[start : start + max_items], contender_data, max_deliveries, only_undelivered
-                )
-                if claimed:
-                    return claimed
+                chosen = paths[start : start + max_items]
+                if await self._claim(claimed, chosen, contender_data, max_deliveries, only_undelivered):
+                    return True
                 if max_items > 1:  # contention: try fewer at once
                     max_items //= 2
                     break
-        return []
+        return False
 
     async def _claim(
-        self, paths: list[str], contender_data: bytes, max_deliveries: int, only_undelivered: bool
-    ) -> list[ClaimedItem]:
-        """Claim all of these items; none if one is claimed by another worker, or was delivered too
-        often.
+        self,
+        claimed: list[ClaimedItem],
+        paths: list[str],
+        contender_data: bytes,
+        max_deliveries: int,
+        only_undelivered: bool,
+    ) -> bool:
+        """Claim all of these items, and add them to ``claimed``; none if one is claimed by another
+        worker, or was delivered too often. Return whether any was claimed.
 
         With ``only_undelivered``, an item that was delivered before is claimed alone.
         """
@@ -359,21 +372,24 @@ class JoinableCore(AckQueue):
             for each in worn:
                 await self._dead_letter(each, each.version - 1, each.label.deliveries - 1, *if_unclaimed(each.claim))
             if worn or not claims:
-                return []
+                return False
             claims = self.claimable(never_delivered(claims) if only_undelivered else claims)
             writes = [SetData(each.path, each.label.before(each.payload), each.version - 1) for each in claims]
-            ours = [Create(each.claim, contender_data, ephemeral=True) for each in claims]
+            # The next claim on the item has the same name: only give_back, which knows the version of the item,
+            # can tell them apart.
+            ours = [Create(each.claim, contender_data, ephemeral=True, own_cleanup=True) for each in claims]
             outcome = await self.receipts.commit(
                 *writes, *ours, on_unknown_outcome=partial(self._give_back, claims), unsettled=self.unsettled
             )
+            claimed += claims
             if outcome.results:
                 self._on_event(outcome.results[0])
             for each in claims:
                 each.session_id = outcome.session_id
                 await Hold(each.claim, outcome.session_id, each.loss)
-            return claims
+            return True
         except CONFLICT_ERRORS:
-            return []
+            return False
         finally:
             self.claiming.difference_update(paths)
 
@@ -395,6 +411,14 @@ class JoinableCore(AckQueue):
         """Undo the claims of a call that had ended."""
         for each in claims if done else ():
             await self.give_back(each)
+
+    async def give_all_back(self, claimed: Sequence[ClaimedItem], settled: Signal) -> None:
+        """Undo the claims of an interrupted call; then fire ``settled``, which `unsettled` has recorded."""
+        try:
+            for each in claimed:
+                await self.give_back(each)
+        finally:
+            settled.fire()
 
     async def set_watch(self, watch: Watch, maxsize: int = 0) -> bool:
         self.waiting_watch = watch
@@ -489,9 +513,16 @@ class ClaimAttempt:
     """A source from which a worker claims items of a queue."""
 
     def __init__(
-        self, core: JoinableCore, contender_data: bytes, max_items: int, max_deliveries: int, only_undelivered: bool
+        self,
+        core: JoinableCore,
+        claimed: list[ClaimedItem],
+        contender_data: bytes,
+        max_items: int,
+        max_deliveries: int,
+        only_undelivered: bool,
     ) -> None:
         self.core = core
+        self.claimed = claimed
         self.contender_data = contender_data
         self.max_items = max_items
         self.max_deliveries = max_deliveries
@@ -501,8 +532,10 @@ class ClaimAttempt:
     def poll_interval(self) -> float | None:
         return self.core.poll_interval
 
-    def try_take(self) -> Awaitable[list[ClaimedItem] | None]:
-        return self.core.attempt_claim(self.contender_data, self.max_items, self.max_deliveries, self.only_undelivered)
+    def try_take(self) -> Awaitable[bool | None]:
+        return self.core.attempt_claim(
+            self.claimed, self.contender_data, self.max_items, self.max_deliveries, self.only_undelivered
+        )
 
     def set_watch(self, watch: Watch) -> Awaitable[bool]:
         return self.core.set_watch(watch)

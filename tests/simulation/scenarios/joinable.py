@@ -209,7 +209,7 @@ class ScenarioRun:
                 claimed = await Run(core.claim(b"{}", max_deliveries=self.most), QUIET_S)
             except ShutDown:
                 return
-            if claimed is None:
+            if not claimed:
                 return
             for delivery in claimed:
                 self.got(process, delivery)

@@ -25,8 +25,10 @@ from distsync._protocols.retries import read
 from distsync._protocols.steps import Children, Exists, Signal, Wait, Watch
 from distsync.errors import NoNodeError, OutcomeUnknownError
 from distsync.multiprocessing._pipe_codec import TASK, split_shared_task
+from distsync.multiprocessing._pipe_feed import PipeTask
 from distsync.multiprocessing._pool_worker import FinishedTask
 from distsync.multiprocessing._task_claims import TaskClaims
+from distsync.multiprocessing._working_client import NoLongerIdleError
 
 PATH = f"{ROOT}/pool/p"
 
@@ -53,7 +55,7 @@ class Pool:
         self.window = self.running = 0
         self.may_export = world.rng.random() < 0.8
         self.changed = Signal()
-        self.is_closing = self.is_over = self.has_received = False
+        self.is_claiming = self.is_closing = self.is_over = self.has_received = False
 
     def change(self) -> None:
         """Wake the threads."""
@@ -82,8 +84,9 @@ class Pool:
         slots = world.rng.randint(1, 2)
         for number in range(slots):
             spawn(process, until_interrupted(process, self.work), f"slot-{number}", daemon=True)
-        for thread in (self.put, self.look, self.claim):
+        for thread in (self.put, self.look):
             spawn(process, until_interrupted(process, thread), thread.__name__, daemon=True)
+        self.claiming = spawn(process, until_interrupted(process, self.claim), "claim", daemon=True)
         spawn(process, self.receive(caller), "receive", daemon=True)
         for job in range(world.rng.randint(1, 3)):
             for part in range(world.rng.randint(1, 5)):
@@ -91,6 +94,7 @@ class Pool:
                 self.under_way.add(task)
                 self.waiting.append(LocalTask(task, self.payload(task)))
             self.change()
+            self.interrupt_claim()
             await Run(work(world))
         while self.under_way:
             await Wait(self.changed)
@@ -107,6 +111,12 @@ class Pool:
         await Run(caller.end())
         self.is_over = True
         process.close()
+
+    def interrupt_claim(self) -> None:
+        """Claim no more, because the local workers have something to do."""
+        if self.is_claiming:
+            self.is_claiming = False
+            self.claiming.throw(NoLongerIdleError("a claim"))
 
     def give_back(self) -> None:
         self.claims.unused += [each.delivery for each in self.waiting if each.delivery is not None]
@@ -164,6 +174,7 @@ class Pool:
             if not self.waiting or not self.may_export:
                 await Wait(changed)
                 continue
+            self.interrupt_claim()
             watch = Watch()
             try:
                 count = len((await Run(read(Children(self.core.getters, watch)))).names)
@@ -181,13 +192,18 @@ class Pool:
                 await Wait(changed)
                 continue
             claimed: list[ClaimedItem] = []
+            tasks: list[PipeTask] = []
+            ended: list[FinishedTask] = []
+            self.is_claiming = True
             try:
-                await Run(self.core.claim_into(claimed, b"{}", True, self.world.rng.choice((1, 2, 3)), 0, 0))
-                self.claims.count += len(claimed)
+                await Run(self.core.claim_into(claimed, b"{}", True, self.world.rng.choice((1, 2, 3))))
                 tasks, ended = await Run(self.claims.read(claimed, self.guid))
-            except OutcomeUnknownError:
-                self.claims.unused += claimed
-                continue
+            except (NoLongerIdleError, OutcomeUnknownError):
+                pass
+            self.is_claiming = False
+            known = [task.delivery for task in tasks] + [each.delivery for each in ended]
+            self.claims.count += len(claimed)
+            self.claims.unused += [each for each in claimed if each not in known]
             if any(task.caller == self.guid for task in tasks):
                 self.window = 0
             self.claims.finished += ended
@@ -213,7 +229,7 @@ async def work_elsewhere(world: Simulation, core: PoolCore) -> None:
     """Be a worker of the command line."""
     while True:
         try:
-            claimed = await Run(core.claim(b"{}", True, world.rng.choice((1, 2, 3)), 0)) or []
+            claimed = await Run(core.claim(b"{}", True, world.rng.choice((1, 2, 3))))
         except OutcomeUnknownError:
             continue
         for each in claimed:
