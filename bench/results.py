@@ -103,15 +103,19 @@ def ratios(result: Result, of: str, than: str) -> list[float]:
     return [one / other for one, other in zip(result.rates[of], result.rates[than], strict=True)]
 
 
+def whose(of: str) -> str:
+    """Return how the name of a goal begins."""
+    return "" if of == OURS else f"{of}: "
+
+
 def faster(at_least: float | None = None, *, than: str = KAZOO, of: str = OURS) -> Goal:
     """Return a goal: ``of`` performs this many times as many operations per second as ``than``."""
-    what = f"{'' if of == OURS else of + ': '}rate of {than}"
-    return Goal(what, lambda results: ratios(results[-1], of, than), at_least=at_least)
+    return Goal(f"{whose(of)}rate of {than}", lambda results: ratios(results[-1], of, than), at_least=at_least)
 
 
 def slower(at_most: float, *, than: str, of: str = OURS) -> Goal:
     """Return a goal: an operation of ``of`` takes this many times as long as one of ``than``."""
-    return Goal(f"time of {than}", lambda results: ratios(results[-1], than, of), at_most=at_most)
+    return Goal(f"{whose(of)}time of {than}", lambda results: ratios(results[-1], than, of), at_most=at_most)
 
 
 def counted(kind: str, per: str, at_most: float, of: str = OURS) -> Goal:

@@ -11,7 +11,7 @@ from typing import Any
 
 import distsync.multiprocessing
 from bench.harness import Done, Measure, Place, Work, for_seconds, so_often
-from bench.results import OURS, faster, slower
+from bench.results import OURS, Goal, faster, slower
 from distsync.futures import Executor
 
 POOL, EXECUTOR, NAMED = "multiprocessing.Pool", "ProcessPoolExecutor", "distsync, with a name"
@@ -32,11 +32,13 @@ def work(number: int) -> int:
 
 
 def rivals(place: Place, use: Callable[[Any], Done]) -> Mapping[str, Work]:
-    """Return the same use of both pools."""
-    ours, theirs = distsync.multiprocessing.Pool(WORKERS, client=place.client()), multiprocessing.Pool(WORKERS)
-    for each in (ours, theirs):
-        place.stack.enter_context(each)
-    return {OURS: lambda: use(ours), POOL: lambda: use(theirs)}
+    """Return the same use of each pool."""
+    pools = {
+        OURS: distsync.multiprocessing.Pool(WORKERS, client=place.client()),
+        NAMED: distsync.multiprocessing.Pool(WORKERS, name="p", client=place.client()),
+        POOL: multiprocessing.Pool(WORKERS),
+    }
+    return {who: partial(use, place.stack.enter_context(pool)) for who, pool in pools.items()}
 
 
 def apply(place: Place, _: int) -> Mapping[str, Work]:
@@ -96,21 +98,26 @@ def from_start_to_join(place: Place, count: int) -> Mapping[str, Work]:
     }
 
 
+def both(kind: Callable[..., Goal], ratio: float) -> tuple[Goal, Goal]:
+    """Return a goal for the pool without a name, and the same for that with one."""
+    return kind(ratio, than=POOL), kind(ratio, than=POOL, of=NAMED)
+
+
 BOUND = "two pipes to each worker, and the pickles of the task and the result"
 LOCAL: dict[str, Any] = {"bound": BOUND, "counted": False, "of_what": "tasks"}
 MEASURES = [
-    Measure("pool-apply", "Pool.apply, 2 local workers", apply, (slower(3, than=POOL),), BOUND, counted=False),
+    Measure("pool-apply", "Pool.apply, 2 local workers", apply, both(slower, 3), BOUND, counted=False),
     Measure(
-        "pool-imap-unordered", "imap_unordered of 10,000 tiny tasks", imap_unordered, (faster(0.8, than=POOL),),
+        "pool-imap-unordered", "imap_unordered of 10,000 tiny tasks", imap_unordered, both(faster, 0.8),
         sizes=(MANY,), **LOCAL,
     ),
-    Measure("pool-imap", "imap of 2,000 tiny tasks", imap, (slower(1.5, than=POOL),), sizes=(FEW,), **LOCAL),
-    Measure("pool-map", "map of 10,000 tiny tasks", mapped, (faster(0.9, than=POOL),), sizes=(MANY,), **LOCAL),
+    Measure("pool-imap", "imap of 2,000 tiny tasks", imap, both(slower, 1.5), sizes=(FEW,), **LOCAL),
+    Measure("pool-map", "map of 10,000 tiny tasks", mapped, both(faster, 0.9), sizes=(MANY,), **LOCAL),
     Measure(
         "executor", "Executor.submit of 2,000 tiny tasks", submit, (faster(1, than=EXECUTOR),), sizes=(FEW,), **LOCAL
     ),
     Measure(
         "pool-start-to-join", "map of 2,000 tasks of 1 ms, from the start of the pool to its end", from_start_to_join,
-        (slower(1.5, than=POOL), slower(1.5, than=POOL, of=NAMED)), sizes=(FEW,), **LOCAL,
+        both(slower, 1.5), sizes=(FEW,), **LOCAL,
     ),
 ]  # fmt: skip
