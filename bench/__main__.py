@@ -27,7 +27,7 @@ from helpers.servers import TICK_MS, ServerProcess
 
 from bench import plots
 from bench.harness import FULL, QUICK, Measure, Pace, Server, measured
-from bench.measures import MEASURES
+from bench.measures import GROUPS, MEASURES, selected
 from bench.results import Report, Result
 from bench.server import Embedded, ZooKeeper
 from bench.table import inserted, lines_of, markdown
@@ -100,7 +100,13 @@ def write(folder: Path, report: Report) -> None:
 
 def options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--only", choices=MEASURES, nargs="+", metavar="NAME", help="one of: " + ", ".join(MEASURES))
+    parser.add_argument(
+        "--only",
+        choices=sorted({*GROUPS, *MEASURES}),
+        nargs="+",
+        metavar="NAME",
+        help=f"groups: {', '.join(GROUPS)}; rows: {', '.join(MEASURES)}",
+    )
     parser.add_argument("--rounds", type=int, default=11)
     parser.add_argument("--server", choices=KINDS, help="default: both, ZooKeeper where it is installed")
     parser.add_argument("--hosts", help="a server that runs already, instead")
@@ -133,7 +139,7 @@ def main() -> None:
 
 def measure_everywhere(given: argparse.Namespace, report: Report) -> Report:
     pace = QUICK if given.quick else replace(FULL, deep=given.items, window=min(10_000, given.items // 50))
-    measures = [MEASURES[name] for name in given.only or MEASURES]
+    measures = selected(given.only or ())
     if given.hosts:
         return measure_at(Server("given", given.hosts, lasting=True), measures, given, pace, report)
     for kind in chosen_servers(given):

@@ -9,7 +9,7 @@ import pytest
 
 from bench.counting_proxy import Counts
 from bench.harness import FEWEST_ROUNDS, Done, Measure, for_seconds, per_operation, rounds_of, so_often
-from bench.measures import MEASURES
+from bench.measures import MEASURES, selected
 from bench.results import OURS, Report, Result, Spread, constant, counted, faster, figure, ratios, slower
 from bench.table import BEGIN, END, inserted, markdown, number, shown
 
@@ -25,6 +25,12 @@ def result(size: int = 1, requests: float = 3.0, server: str = "embedded") -> Re
 
 def measure(*goals: object, bound: str = "the disk") -> dict[str, Measure]:
     return {"lock": Measure("lock", "Lock cycle", lambda place, size: {}, goals, bound, operation="cycle")}  # type: ignore[arg-type]
+
+
+def test_groups_and_rows_are_selected_once_each() -> None:
+    assert [each.name for each in selected(["put", "wire", "wire-reads"])] == ["put", "wire-creates", "wire-reads"]
+    assert {each.name for each in selected(["pools"])} >= {"pool-apply", "executor"}
+    assert [each.name for each in selected([])] == [*MEASURES]
 
 
 class TestGoals:
