@@ -246,6 +246,7 @@ class JoinableQueue(Queue[Item]):
 
     __module__ = "distsync.recipes"
     _kind = "joinable_queue"
+    _extensible_hooks = ()
 
     def __init__(
         self,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 from distsync._client.contender_info import describe
 from distsync._objects.base import SharedObject, explain_outage, pickle_use
-from distsync._objects.validation import refuse_positional, validate_maxsize, validate_timeout
+from distsync._objects.validation import refuse_container_hooks, refuse_positional, validate_maxsize, validate_timeout
 from distsync._protocols.queues.bulk import Progress, get_many, put_many
 from distsync._protocols.queues.fifo import QueueCore
 from distsync._protocols.queues.ordered import OrderedCore, PriorityCore, TakenItem, is_class_missing, key_of
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 __all__ = ["Empty", "Full", "LifoQueue", "PriorityQueue", "Queue", "ShutDown", "SimpleQueue"]
 
 Item = TypeVar("Item")
+
+#: The methods with which a subclass of ``queue.Queue`` replaces the container of its items.
+CONTAINER_HOOKS = ("_init", "_qsize", "_put", "_get")
 
 
 class _Call(threading.local):
@@ -153,6 +156,9 @@ class Queue(_QueueBase[Item]):
         order; a getter that arrives while an item is available may overtake them.
         If the first one does not take an item within a tenth of the session timeout, another gets it.
 
+        A subclass may override ``_put`` and ``_get`` if it calls those of Queue. One that replaces
+        the container of the items, as with ``_init`` in the standard library, raises TypeError.
+
         Znodes below ``<namespace>/queue/<name>``: ``items/<segment>/i_<guid>-<number>``, one for
         each item; ``puts``, ``gets`` and ``dones``, counters; ``state``, open or shut down;
         ``getters/...``, ephemeral, one for each waiting getter.
@@ -167,6 +173,13 @@ class Queue(_QueueBase[Item]):
     """
 
     __module__ = "distsync.queue"
+
+    #: The hooks that calls of this class use.
+    _extensible_hooks: tuple[str, ...] = ("_put", "_get")
+
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        super().__init_subclass__(**keywords)
+        refuse_container_hooks(cls, Queue, CONTAINER_HOOKS, cls._extensible_hooks)
 
     def __init__(
         self,

@@ -6,6 +6,7 @@ import math
 import operator
 import sys
 from collections.abc import Callable
+from types import CodeType
 from typing import Any, Literal, TypeVar
 
 from distsync._client.deadlines import TIMEOUT_MAX as TIMEOUT_MAX
@@ -31,6 +32,44 @@ def refuse_positional(obj: object, given: tuple[Any, ...]) -> None:
     if given:
         hint = f": pass a name as name={given[0]!r}" if isinstance(given[0], str) else ""
         raise TypeError(f"{type(obj).__name__}() takes no positional arguments ({len(given)} given){hint}")
+
+
+def refuse_container_hooks(kind: type, base: type, hooks: tuple[str, ...], extensible: tuple[str, ...] = ()) -> None:
+    """Raise TypeError if a subclass of the queue class ``base`` replaces the container of its items.
+
+    Args:
+        kind: The subclass.
+        base: The queue class of ours.
+        hooks: The methods with which a subclass of the standard library's queue replaces its container.
+        extensible: Those that ``base`` has, too. A subclass may override them, if it calls those of ``base``.
+    """
+    for each in kind.__mro__[: kind.__mro__.index(base)]:
+        for name in hooks:
+            if name in vars(each) and not (name in extensible and _names(vars(each)[name], name)):
+                raise TypeError(_no_container(kind, name, name in extensible))
+
+
+def _no_container(kind: type, name: str, is_extensible: bool) -> str:
+    advice = "use PriorityQueue or LifoQueue for another order, or override put() and get()"
+    extend = f"call super().{name}() in it, " if is_extensible else ""
+    return (
+        f"{kind.__qualname__}.{name}() replaces the container of the queue, which cannot work:"
+        f" the items are on a server, for all processes; {extend}{advice}"
+    )
+
+
+def _names(method: Any, name: str) -> bool:
+    """Return whether the code of ``method``, or of what it wraps, names ``name``; True if it has no code in Python."""
+    function = getattr(method, "__func__", method)
+    while hasattr(function, "__wrapped__"):
+        function = function.__wrapped__
+    code = getattr(function, "__code__", None)
+    return code is None or _code_names(code, name)
+
+
+def _code_names(code: CodeType, name: str) -> bool:
+    nested = (each for each in code.co_consts if isinstance(each, CodeType))
+    return name in code.co_names or any(_code_names(each, name) for each in nested)
 
 
 def validate_int(label: str, number: Any, least: int | None = None, or_name: bool = False) -> int:

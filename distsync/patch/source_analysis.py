@@ -209,7 +209,8 @@ class Source:
             yield from self._waited_for_inside(methods["createLock"], "locks a log, and distsync logs while it waits")
         if any(self.means(base) in QUEUES for base in node.bases):
             for name in ("_init", "_qsize", "_put", "_get"):
-                if name in methods and not _calls_super(methods[name], name):
+                is_unused = name in ("_init", "_qsize")
+                if name in methods and (is_unused or not _calls_super(methods[name], name)):
                     what = f"class {node.name} has a container of its own ({name}), which no other process could see"
                     yield self._refused_finding(methods[name], what, UNPATCHED)
 

@@ -146,3 +146,34 @@ def test_backend_of_joblib_without_joblib_says_what_to_install(monkeypatch: pyte
     monkeypatch.setitem(sys.modules, "joblib", None)
     with pytest.raises(ModuleNotFoundError, match=r"pip install distsync\[joblib\]"):
         distsync.joblib.register()
+
+
+HOOKED = [
+    *((kind, name) for kind in QUEUES[:3] for name in ("_init", "_qsize", "_put", "_get")),
+    *((distsync.JoinableQueue, name) for name in ("_init", "_qsize", "_put", "_get")),
+    *((kind, name) for kind in (distsync.asyncio.Queue, distsync.asyncio.PriorityQueue) for name in ("_init", "_put")),
+    (distsync.asyncio.LifoQueue, "_get"),
+]
+
+
+@pytest.mark.parametrize(("kind", "name"), HOOKED)
+def test_subclass_that_replaces_the_container_of_a_queue_is_refused(kind: Any, name: str) -> None:
+    """The standard library calls these methods. Ours were ignored, or stored the items in one process."""
+    mixin = type("Mixin", (), {name: lambda self, *_: self.queue.pop()})
+    for bases, body in (((kind,), vars(mixin)), ((mixin, kind), {})):
+        with pytest.raises(TypeError, match=rf"Mine\.{name}\(\) .* on a server.* override put\(\) and get\(\)"):
+            type(kind)("Mine", bases, {name: body[name]} if body else {})
+
+
+def test_subclass_that_extends_put_and_get_of_a_queue_is_allowed() -> None:
+    class Counting(distsync.PriorityQueue[int]):
+        def _put(self, item: int) -> None:
+            super()._put(item + 1)
+
+        def _get(self) -> int:
+            return next(distsync.Queue._get(self) for _ in "1")
+
+    class Further(Counting):
+        pass
+
+    assert Further(name="extended").maxsize == 0

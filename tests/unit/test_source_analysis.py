@@ -98,6 +98,11 @@ def test_supported_code_is_not_reported() -> None:
             "self.q.queue is the inside of a queue.LifoQueue",
         ),
         ("import queue\nclass U(queue.Queue):\n  def _init(self, n):\n    self.queue = set()", 3, "of its own (_init)"),
+        (
+            "import queue\nclass U(queue.Queue):\n  def _init(self, n):\n    super()._init(n)\n    self.seen = set()",
+            3,
+            "of its own (_init)",
+        ),
         ("from queue import *\nclass U(Queue):\n  def _put(self, i):\n    self.queue.add(i)", 3, "of its own (_put)"),
         (
             "import threading\nlock = threading.Lock()\nclass Finder:\n  def find_spec(self, name, path):\n    pass",

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 from distsync._client.contender_info import describe
 from distsync._objects import queues
 from distsync._objects.aio.base import AsyncObject
+from distsync._objects.validation import refuse_container_hooks
 from distsync._protocols.queues.fifo import QueueCore
 from distsync._signal_handlers import raise_if_from_handler
 from distsync.errors import ShutDown
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
     from distsync._client.client import Client
 
 Item = TypeVar("Item")
+
+#: The methods with which a subclass of ``asyncio.Queue`` replaces the container of its items.
+CONTAINER_HOOKS = ("_init", "_put", "_get")
 
 if hasattr(asyncio, "QueueShutDown"):
     QueueShutDown: type[Exception] = asyncio.QueueShutDown
@@ -59,6 +63,9 @@ class Queue(AsyncObject, Generic[Item]):
         a getter that arrives while an item is available may overtake them.
         If the first one does not take an item within a tenth of the session timeout, another gets it.
 
+        A subclass that replaces the container of the items, with ``_init``, ``_put`` or ``_get``, raises
+        TypeError.
+
         Znodes: those of ``distsync.queue.Queue``.
 
         Source: ZooKeeper recipes, "Queues"; ``asyncio.Queue``.
@@ -76,6 +83,10 @@ class Queue(AsyncObject, Generic[Item]):
     _kind: ClassVar[Any] = queues.Queue
     if not TYPE_CHECKING:
         __class_getitem__ = classmethod(GenericAlias)
+
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        super().__init_subclass__(**keywords)
+        refuse_container_hooks(cls, Queue, CONTAINER_HOOKS)
 
     def __init__(
         self,
