@@ -8,11 +8,15 @@ from __future__ import annotations
 
 from _signal import NSIG, getsignal  # type: ignore[import-not-found]
 from collections.abc import Callable, Iterator
+from opcode import opmap
 from types import CodeType, FrameType, TracebackType
 from typing import Any, TypeVar
 
 #: Packages whose code runs in a call.
 OWN_PACKAGES = ("distsync", "kazoo")
+
+#: The instruction of a ``raise`` statement.
+RAISE = opmap["RAISE_VARARGS"]
 
 #: Flag of a code object with ``*args``: inspect.CO_VARARGS, without the time to import inspect.
 CO_VARARGS = 0x04
@@ -32,6 +36,27 @@ def is_interrupt(error: BaseException) -> bool:
 def is_from_handler(error: BaseException) -> bool:
     """Return whether a signal handler raised ``error``, below the frame that catches it."""
     return handler_frame(_before_conversion(error).__traceback__) is not None
+
+
+def is_from_signal(error: BaseException) -> bool:
+    """Return whether a signal caused ``error``: its handler raised it, or it is that of Ctrl-C.
+
+    A KeyboardInterrupt is not if a ``raise`` statement of the program raised it, in a method of an item that is
+    unpickled or compared, for example. Python's own handler of Ctrl-C has no frame, and interrupts another instruction.
+    """
+    return is_from_handler(error) or (isinstance(error, KeyboardInterrupt) and not _is_raised_by_program(error))
+
+
+def _is_raised_by_program(error: BaseException) -> bool:
+    """Return whether the innermost frame of the traceback is the program's, at a ``raise`` statement."""
+    trace = error.__traceback__
+    if trace is None:
+        return False
+    while trace.tb_next is not None:
+        trace = trace.tb_next
+    frame = trace.tb_frame
+    is_ours = frame.f_globals.get("__name__", "").partition(".")[0] in OWN_PACKAGES
+    return not is_ours and trace.tb_lasti >= 0 and frame.f_code.co_code[trace.tb_lasti] == RAISE
 
 
 def _before_conversion(error: BaseException) -> BaseException:

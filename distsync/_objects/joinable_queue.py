@@ -17,8 +17,8 @@ from distsync._protocols.queues.claim_layout import ItemHeader
 from distsync._protocols.queues.claim_queue import JoinableCore
 from distsync._protocols.queues.segments import BATCH
 from distsync._protocols.steps import Signal
-from distsync._signal_handlers import interruptible_at_entry, is_from_handler, raise_if_from_handler
-from distsync.errors import DistsyncError, PayloadRefusedError, UsageError
+from distsync._signal_handlers import interruptible_at_entry, is_from_handler, is_from_signal, raise_if_from_handler
+from distsync.errors import DistsyncError, UsageError
 
 if TYPE_CHECKING:
     from distsync._client.client import Client
@@ -530,8 +530,9 @@ class JoinableQueue(Queue[Item]):
         for each in claimed:
             try:
                 found.append(Delivery(self, each, self.client.codec.decode(each.payload, self._context or self.path)))
-            except (PayloadRefusedError, SystemExit) as error:  # an item can call sys.exit() when it is unpickled
-                raise_if_from_handler(error)
+            except BaseException as error:  # an item can call sys.exit() when it is unpickled
+                if is_from_signal(error):
+                    raise
                 refused = error
                 self._run(core.dead_letter(each))
         if refused is not None and not found:

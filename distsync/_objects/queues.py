@@ -14,7 +14,7 @@ from distsync._protocols.queues.bulk import Progress, get_many, put_many
 from distsync._protocols.queues.fifo import QueueCore
 from distsync._protocols.queues.ordered import OrderedCore, PriorityCore, TakenItem, is_class_missing, key_of
 from distsync._protocols.steps import Signal
-from distsync._signal_handlers import is_from_handler, raise_if_from_handler
+from distsync._signal_handlers import is_from_signal, raise_if_from_handler
 from distsync.errors import DeadlineError, PayloadRefusedError, ShutDown
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ class _QueueBase(SharedObject, Generic[Item]):
 
         This is done in the background, before this process gets another item.
         """
-        if transit and (isinstance(error, KeyboardInterrupt) or is_from_handler(error)):
+        if transit and is_from_signal(error):
             for each in transit.objects:
                 each._return_token()
             settled = Signal()
@@ -405,8 +405,9 @@ class Queue(_QueueBase[Item]):
         for data in found:
             try:
                 got.append(self._decoded_from_move(data, transit))
-            except (PayloadRefusedError, SystemExit) as error:  # an item can call sys.exit() when it is unpickled
-                raise_if_from_handler(error)
+            except BaseException as error:  # an item can call sys.exit() when it is unpickled
+                if is_from_signal(error):
+                    raise
                 refused = error
         if refused is not None:
             refused.got = got  # type: ignore[attr-defined]

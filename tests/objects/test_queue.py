@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections import Counter
 from collections.abc import Callable
@@ -10,11 +11,13 @@ from typing import Any
 import pytest
 from helpers.leak_census import Observer
 from helpers.remote_functions import general as remote
-from helpers.remote_functions.pool import ExitsWhenUnpickled
+from helpers.remote_functions import pool as remote_pool
+from helpers.remote_functions.pool import ExitsWhenUnpickled, RaisesInterruptWhenUnpickled
 from helpers.timing import PATIENCE, UNIT, eventually
 from helpers.worker_processes import Peer, Running, expire, results, waiting_calls
 
 import distsync
+import distsync.asyncio as tasks
 from distsync import JoinableQueue
 from distsync._client import deadlines
 from distsync._client.client import Client
@@ -24,7 +27,7 @@ from distsync._protocols.steps import Multi, Pipeline, Wait
 from distsync._wire import message_codec
 from distsync._wire.codes import OpCode
 from distsync.errors import CorruptNodeError, OutcomeUnknownError, PayloadError, PayloadTooLargeError
-from distsync.queue import Empty, Full, Queue, ShutDown, SimpleQueue
+from distsync.queue import Empty, Full, LifoQueue, PriorityQueue, Queue, ShutDown, SimpleQueue
 from distsync.testing import EmbeddedServer
 from distsync.testing.faulty_proxy import Proxy
 
@@ -750,6 +753,80 @@ def test_get_many_loses_no_item_beside_one_whose_unpickling_calls_sys_exit(clien
         queue.get_many(3)
     assert raised.value.got == ["a", "b"]  # type: ignore[attr-defined]
     assert queue.empty()
+
+
+# ---- items whose unpickling raises what is no Exception
+
+
+def get_and_mark(queue: Any) -> Any:
+    """Get an item of any queue; in a JoinableQueue, mark it as done."""
+    if isinstance(queue, tasks.Queue):
+        return asyncio.run(asyncio.wait_for(queue.get(), PATIENCE))
+    item = queue.get(timeout=PATIENCE)
+    if isinstance(queue, JoinableQueue):
+        queue.task_done()
+    return item
+
+
+@pytest.mark.parametrize("kind", [Queue, LifoQueue, PriorityQueue, SimpleQueue, JoinableQueue, tasks.Queue])
+def test_item_whose_unpickling_raises_keyboard_interrupt_is_removed_by_its_get(client: Client, kind: Any) -> None:
+    """It was put back, as if Ctrl-C had interrupted the call, and all later gets raised it."""
+    queue = kind(name="q")
+    twin = getattr(queue, "twin", queue)
+    twin.put(RaisesInterruptWhenUnpickled())
+    twin.put("b")
+    got = []
+    for _ in range(2):
+        try:
+            got.append(get_and_mark(queue))
+        except KeyboardInterrupt:
+            got.append("interrupt")
+    assert sorted(got) == ["b", "interrupt"]
+    assert twin.empty()
+    if kind is JoinableQueue:
+        assert twin.dead_letters.qsize() == 1
+
+
+@pytest.mark.parametrize("kind", [Queue, JoinableQueue])
+def test_get_many_loses_no_item_beside_one_that_raises_keyboard_interrupt(
+    client: Client, kind: Any
+) -> None:
+    queue = kind(name="q")
+    queue.put_many(["a", RaisesInterruptWhenUnpickled(), "b"])
+    if kind is Queue:
+        with pytest.raises(KeyboardInterrupt) as raised:
+            queue.get_many(3)
+        assert raised.value.got == ["a", "b"]  # type: ignore[attr-defined]
+    else:
+        assert queue.get_many(3) == ["a", "b"]
+        queue.task_done(), queue.task_done()
+        assert queue.dead_letters.qsize() == 1
+    assert queue.empty()
+
+
+def test_items_whose_comparison_raises_keyboard_interrupt_stop_no_others(client: Client) -> None:
+    queue = PriorityQueue[Any](name="q")
+    for item in (remote_pool.RaisesInterruptWhenCompared(), "a", "b"):
+        queue.put(item)
+    got: list[Any] = []
+    for _ in range(3):
+        try:
+            got.append(queue.get(timeout=PATIENCE))
+        except KeyboardInterrupt as error:
+            got.append(type(error.item).__name__)  # type: ignore[attr-defined]
+    assert sorted(got) == ["RaisesInterruptWhenCompared", "a", "b"]
+
+
+@pytest.mark.parametrize("kind", [Queue, LifoQueue, PriorityQueue, SimpleQueue, JoinableQueue])
+def test_item_is_put_back_if_ctrl_c_interrupts_its_unpickling(
+    client: Client, kind: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remote_pool, "SENT", [])
+    queue = kind(name="q")
+    queue.put(remote_pool.InterruptsOnceWhenUnpickled())
+    with pytest.raises(KeyboardInterrupt):
+        get_and_mark(queue)
+    assert get_and_mark(queue) == "unpickled"
 
 
 def test_get_many_refuses_invalid_arguments(client: Client) -> None:

@@ -26,8 +26,8 @@ from distsync._protocols.receipts import Receipts
 from distsync._protocols.retries import read, read_all
 from distsync._protocols.steps import Call, Children, GetData, Node, SetData
 from distsync._protocols.wait_queue import in_order
-from distsync._signal_handlers import raise_if_from_handler
-from distsync.errors import NoNodeError, PayloadRefusedError
+from distsync._signal_handlers import is_from_signal
+from distsync.errors import NoNodeError
 
 _KEY = re.compile(r"^i_([nt])([0-9a-f]{16})_")
 #: Largest integer up to which all are exact as floats.
@@ -176,8 +176,9 @@ class PriorityCore(OrderedCore):
         for path, data in found.items():
             try:
                 items[path] = self.decode(path, data)
-            except (PayloadRefusedError, SystemExit) as error:  # an item can call sys.exit() when it is unpickled
-                raise_if_from_handler(error)
+            except BaseException as error:  # an item can call sys.exit() when it is unpickled
+                if is_from_signal(error):
+                    raise
                 return Choice(path)
         present = [path for path in group if path in items]
         if not present:
@@ -215,8 +216,9 @@ def is_less(item: Any, other: Any) -> tuple[bool, BaseException | None]:
     """Return whether ``item`` is less than ``other``, and the error of the comparison."""
     try:
         return bool(item < other), None
-    except (Exception, SystemExit) as error:  # an item's __lt__ can raise anything, and call sys.exit()
-        raise_if_from_handler(error)
+    except BaseException as error:  # an item's __lt__ can raise anything, and call sys.exit()
+        if is_from_signal(error):
+            raise
         return False, error
 
 

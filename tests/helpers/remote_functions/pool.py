@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from distsync import Barrier, Event, OutcomeUnknownError
 from distsync._client import default_client
@@ -239,6 +239,39 @@ class ExitsWhenPickled:
 class ExitsWhenUnpickled:
     def __reduce__(self) -> Any:
         return sys.exit, (7,)
+
+
+def raise_interrupt() -> NoReturn:
+    raise KeyboardInterrupt("of the item")
+
+
+class RaisesInterruptWhenUnpickled:
+    def __reduce__(self) -> Any:
+        return raise_interrupt, ()
+
+
+class RaisesInterruptWhenCompared:
+    def __lt__(self, other: object) -> bool:
+        raise_interrupt()
+
+    __gt__ = __lt__
+
+
+#: Signals that `interrupt_once` has sent.
+SENT: list[int] = []
+
+
+def interrupt_once() -> str:
+    """Send SIGINT to this process, as Ctrl-C does, unless it was sent before."""
+    if not SENT:
+        SENT.append(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+    return "unpickled"
+
+
+class InterruptsOnceWhenUnpickled:
+    def __reduce__(self) -> Any:
+        return interrupt_once, ()
 
 
 def interrupt_worker(calls: str) -> str:
