@@ -154,6 +154,19 @@ class Codec:
             raise PayloadRefusedError(context, f"its writer used {writer}, this reader {self.name}: set DISTSYNC_CODEC")
         return self._item(payload, context)
 
+    @property
+    def has_parts(self) -> bool:
+        """Whether an item can contain the results of `encode_part`."""
+        return self.name in ("pickle", "cloudpickle")
+
+    def encode_part(self, part: Any) -> bytes:
+        """Return a part of an item as bytes, which are neither signed nor limited. Raises PayloadPickleError."""
+        return self._payload(part)
+
+    def decode_part(self, data: bytes, context: str) -> Any:
+        """Return the part of an item in ``data``. Raises PayloadRefusedError."""
+        return self._item(data, context)
+
     def _payload(self, item: Any) -> bytes:
         try:
             payload = self.items.encode(item)

@@ -8,13 +8,18 @@ So each operation is atomic, including those on many keys (update, sort, popitem
 changes of different keys are all kept. A function that is passed to an operation (the key of sort)
 may be called several times. A container may be 1,000,000 bytes long, and each change writes all of
 it.
+
+The values of a dict and the items of a list are pickled one by one, and unpickled when they are used.
+So one that cannot be unpickled stops only the operations that use it. A pickled container is a tuple
+of one element, the dict or list. Each of its bytes objects is a pickle; other values are numbers and
+texts.
 """
 
 from __future__ import annotations
 
 import array
 from collections.abc import Callable, Iterable, Iterator
-from functools import wraps
+from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from distsync._protocols.steps import Watch
@@ -27,6 +32,35 @@ if TYPE_CHECKING:
 __all__ = ["ArrayProxy", "DictProxy", "ListProxy", "NamespaceProxy", "ValueProxy"]
 
 Result = TypeVar("Result")
+
+
+#: Types whose values are not pickled one by one, because any process can unpickle them.
+INLINE = frozenset({bool, float, int, str, type(None)})
+
+
+class Encoded:
+    """A value of a container, as a pickle. It is equal to what its value is equal to."""
+
+    __slots__ = ("_decode", "data")
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self, data: bytes, decode: Callable[[bytes], Any]) -> None:
+        self.data, self._decode = data, decode
+
+    def value(self) -> Any:
+        return self._decode(self.data)
+
+    def __eq__(self, other: object) -> bool:
+        return bool(self.value() == _decoded(other))
+
+
+def _decoded(found: Any) -> Any:
+    """Return the value of what was found in a container: an element, a slice of a list, or a pair of a dict."""
+    if type(found) is Encoded:
+        return found.value()
+    if type(found) in (list, tuple) and any(type(each) is Encoded for each in found):
+        return type(found)(map(_decoded, found))
+    return found
 
 
 class Shared(Cell):
@@ -58,7 +92,28 @@ class Shared(Cell):
 
     def _begin_with(self, value: Any) -> None:
         """Create the znode with this value, unless it exists."""
-        self.make(self._codec.encode(value, self.path))
+        self.make(self._encode(value))
+
+    def _encode(self, container: Any) -> bytes:
+        """Return a container, whose values may be Encoded, as bytes."""
+        codec = self._codec
+        if codec.has_parts and type(container) is dict:
+            container = ({key: _part(codec, value) for key, value in container.items()},)
+        elif codec.has_parts and type(container) is list:
+            container = ([_part(codec, value) for value in container],) if self._typeid == "list" else container
+        return codec.encode(container, self.path)
+
+    def _decode(self, data: bytes) -> Any:
+        """Return the container in ``data``, in which values that may not unpickle are Encoded."""
+        codec, path = self._codec, self.path
+        found = codec.decode(data, path)
+        if type(found) is not tuple:
+            return found
+        decode = partial(codec.decode_part, context=path)
+        (container,) = found
+        if type(container) is dict:
+            return {key: Encoded(each, decode) if type(each) is bytes else each for key, each in container.items()}
+        return [Encoded(each, decode) if type(each) is bytes else each for each in container]
 
     @property
     def _codec(self) -> Codec:
@@ -71,30 +126,41 @@ class Shared(Cell):
         Note:
             Costs 2 requests in 1 round trip.
         """
-        return self._codec.decode(self.read().data, self.path)
+        found = self._read_container()
+        if type(found) is dict:
+            return {key: _decoded(each) for key, each in found.items()}
+        return [_decoded(each) for each in found] if type(found) is list else found
+
+    def _read_container(self) -> Any:
+        """Return the current container, whose values may be Encoded."""
+        return self._decode(self.read().data)
 
     def _apply(self, function: Callable[[Any], Result]) -> Result:
-        """Change the value with ``function``, atomically, and return the result of ``function``."""
+        """Change the container with ``function``, atomically, and return the result of ``function``."""
         results: list[Result] = []
-        codec, path = self._codec, self.path
 
         def change(data: bytes) -> bytes | None:
-            value = codec.decode(data, path)
-            results[:] = [function(value)]
-            changed = codec.encode(value, path)
+            container = self._decode(data)
+            results[:] = [_decoded(function(container))]
+            changed = self._encode(container)
             return None if changed == data else changed
 
         self.change(change)
         return results[0]
 
+    def _replace(self, container: Any) -> None:
+        """Replace the container, whatever it is."""
+        changed = self._encode(container)
+        self.change(lambda data: None if changed == data else changed)
+
     def _snapshots(self) -> Iterator[Any]:
-        """Yield the current value at each step. It is read again only if it was changed."""
+        """Yield the current container at each step. It is read again only if it was changed."""
         value, watch, writes = None, None, -1
         while True:
             core = self.core
             if watch is None or watch.fired or writes != core.writes:
                 watch, writes = Watch(), core.writes
-                value = self._codec.decode(self.read(watch).data, self.path)
+                value = self._decode(self.read(watch).data)
             yield value
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
@@ -124,12 +190,30 @@ def read_method(method: Any) -> Any:
     return _documented(read)
 
 
-def write_method(method: Any, returns_self: bool = False) -> Any:
+def element_method(method: Any) -> Any:
+    """Return a method that calls ``method`` on a container whose values are Encoded, and decodes its result.
+
+    Args:
+        method: The method of the real class. It uses values only to compare or return them.
+
+    Returns:
+        The method of the proxy.
+    """
+
+    @wraps(method)
+    def read(self: Shared, /, *args: Any, **keywords: Any) -> Any:
+        return _decoded(method(self._read_container(), *map(unwrap, args), **keywords))
+
+    return _documented(read)
+
+
+def write_method(method: Any, returns_self: bool = False, call: Any = None) -> Any:
     """Return a method that calls ``method`` on the value, and writes the changed value.
 
     Args:
         method: The method of the real class.
         returns_self: Whether the method returns the proxy, as an in-place operator does.
+        call: What to call in its place, on a container whose values are Encoded; None calls ``method``.
 
     Returns:
         The method of the proxy.
@@ -138,10 +222,41 @@ def write_method(method: Any, returns_self: bool = False) -> Any:
     @wraps(method)
     def change(self: Shared, /, *args: Any, **keywords: Any) -> Any:
         arguments = [_listed(arg) for arg in args]  # it may be done several times
-        found = self._apply(lambda value: method(value, *arguments, **keywords))
+        found = self._apply(lambda value: (call or method)(value, *arguments, **keywords))
         return self if returns_self else found
 
     return _documented(change)
+
+
+def _part(codec: Codec, value: Any) -> Any:
+    """Return what represents a value in an encoded container."""
+    if type(value) is Encoded:
+        return value.data
+    return value if type(value) in INLINE else codec.encode_part(value)
+
+
+def clear_method(kind: Callable[[], Any], method: Any) -> Any:
+    """Return a method that empties a container, whether its values can be unpickled or not.
+
+    Args:
+        kind: The real class.
+        method: Its method.
+
+    Returns:
+        The method of the proxy.
+    """
+
+    @wraps(method)
+    def clear(self: Shared, /) -> None:
+        self._replace(kind())
+
+    return _documented(clear)
+
+
+def _sort(items: list[Any], /, **keywords: Any) -> None:
+    values = [_decoded(each) for each in items]
+    values.sort(**keywords)
+    items[:] = values
 
 
 def _documented(function: Any) -> Any:
@@ -176,7 +291,8 @@ class DictProxy(Shared):
     copies. To change a list that is a value, set it again, or use a list of the manager, which is a
     reference wherever it is put.
 
-    All keys and values together may be 1,000,000 bytes long.
+    All keys and values together may be 1,000,000 bytes long. A value that this process cannot
+    unpickle stops only the calls that return or compare it.
 
     Args:
         name: Name of the dict, shared by all processes that use it. Without a name, a dict assigned
@@ -205,18 +321,18 @@ class DictProxy(Shared):
     _typeid = "dict"
     __hash__ = None  # type: ignore[assignment]
 
-    __contains__ = read_method(dict.__contains__)
+    __contains__ = element_method(dict.__contains__)
     __eq__ = read_method(dict.__eq__)
-    __getitem__ = read_method(dict.__getitem__)
-    __len__ = read_method(dict.__len__)
+    __getitem__ = element_method(dict.__getitem__)
+    __len__ = element_method(dict.__len__)
     __ne__ = read_method(dict.__ne__)
     __or__ = read_method(dict.__or__)
     __ror__ = read_method(dict.__ror__)
-    get = read_method(dict.get)
+    get = element_method(dict.get)
 
     __delitem__ = write_method(dict.__delitem__)
     __setitem__ = write_method(dict.__setitem__)
-    clear = write_method(dict.clear)
+    clear = clear_method(dict, dict.clear)
     pop = write_method(dict.pop)
     popitem = write_method(dict.popitem)
     setdefault = write_method(dict.setdefault)
@@ -248,7 +364,7 @@ class DictProxy(Shared):
             Costs 1 request if this process made the last change, otherwise 3.
         """
         new = dict(unwrap(other), **more)
-        self._apply(lambda value: value.update(new))
+        self._apply(lambda items: items.update(new))
 
     def __ior__(self, other: Any) -> DictProxy:  # type: ignore[misc]
         self.update(other)
@@ -275,7 +391,7 @@ class DictProxy(Shared):
         Note:
             Costs 2 requests in 1 round trip.
         """
-        return list(self._getvalue())
+        return list(self._read_container())
 
     def values(self) -> list[Any]:
         """Return the values, in the order of their keys.
@@ -317,7 +433,8 @@ class DictProxy(Shared):
 class ListProxy(Shared):
     """A shared list, like ``multiprocessing.managers.ListProxy``.
 
-    All items together may be 1,000,000 bytes long.
+    All items together may be 1,000,000 bytes long. An item that this process cannot unpickle stops
+    only the calls that return or compare it.
 
     Args:
         name: Name of the list, shared by all processes that use it. Without a name, a list assigned
@@ -340,41 +457,41 @@ class ListProxy(Shared):
     __hash__ = None  # type: ignore[assignment]
 
     __add__ = read_method(list.__add__)
-    __contains__ = read_method(list.__contains__)
+    __contains__ = element_method(list.__contains__)
     __eq__ = read_method(list.__eq__)
     __ge__ = read_method(list.__ge__)
-    __getitem__ = read_method(list.__getitem__)
+    __getitem__ = element_method(list.__getitem__)
     __gt__ = read_method(list.__gt__)
     __le__ = read_method(list.__le__)
-    __len__ = read_method(list.__len__)
+    __len__ = element_method(list.__len__)
     __lt__ = read_method(list.__lt__)
     __mul__ = read_method(list.__mul__)
     __ne__ = read_method(list.__ne__)
     __reversed__ = read_method(list.__reversed__)
     __rmul__ = read_method(list.__rmul__)
     copy = read_method(list.copy)
-    count = read_method(list.count)
-    index = read_method(list.index)
+    count = element_method(list.count)
+    index = element_method(list.index)
 
     __delitem__ = write_method(list.__delitem__)
     __iadd__ = write_method(list.__iadd__, returns_self=True)
     __imul__ = write_method(list.__imul__, returns_self=True)
     __setitem__ = write_method(list.__setitem__)
     append = write_method(list.append)
-    clear = write_method(list.clear)
+    clear = clear_method(list, list.clear)
     extend = write_method(list.extend)
     insert = write_method(list.insert)
     pop = write_method(list.pop)
     remove = write_method(list.remove)
     reverse = write_method(list.reverse)
-    sort = write_method(list.sort)
+    sort = write_method(list.sort, call=_sort)
 
     def __iter__(self) -> Iterator[Any]:
         """Iterate over the items. Each is read when it is reached."""
         for place, found in enumerate(self._snapshots()):
             if place >= len(found):
                 return
-            yield found[place]
+            yield _decoded(found[place])
 
 
 class ArrayProxy(Shared):
@@ -457,7 +574,7 @@ class ValueProxy(Shared):
         Note:
             Costs 1 request if this process made the last change, otherwise 3.
         """
-        self._apply(lambda box: box.__setitem__(0, value))
+        self._replace([value])
 
     value = property(get, set)
 

@@ -37,6 +37,88 @@ def manager(client: Client) -> Any:
         yield made
 
 
+# ---- values that no process can unpickle
+
+
+def test_unreadable_value_of_a_dict_stops_only_what_reads_it(manager: SyncManager) -> None:
+    """All methods unpickled all values: such a dict could be neither used nor cleared."""
+    shared = manager.dict(good=[1], bad=remote_pool.FailsToUnpickle())
+    for read in (lambda: shared["bad"], lambda: shared.pop("bad"), shared.values, shared.copy, lambda: shared == {}):
+        with pytest.raises(PayloadRefusedError):
+            read()
+    assert (shared["good"], shared.get("none"), len(shared), "bad" in shared) == ([1], None, 2, True)
+    shared["more"] = (2,)
+    assert shared.keys() == list(shared) == ["good", "bad", "more"]
+    assert shared.pop("good") == [1]
+    assert shared.setdefault("more") == (2,)
+    assert shared.popitem() == ("more", (2,))
+    shared["bad"] = "good"
+    assert shared == {"bad": "good"}
+    shared.update(bad=remote_pool.FailsToUnpickle(), more=[3])
+    del shared["bad"]
+    assert shared.items() == [("more", [3])]
+    shared["bad"] = remote_pool.FailsToUnpickle()
+    shared.clear()
+    assert shared == {}
+    shared[remote_pool.FailsToUnpickle()] = "a key"
+    with pytest.raises(PayloadRefusedError):
+        len(shared)
+    shared.clear()
+    assert len(shared) == 0
+
+
+def test_unreadable_item_of_a_list_stops_only_what_reads_it(manager: SyncManager) -> None:
+    shared = manager.list([b"0", remote_pool.FailsToUnpickle(), [2]])
+    for read in (lambda: shared[1], lambda: shared.pop(1), lambda: shared[:2], shared.sort, lambda: [3] in shared):
+        with pytest.raises(PayloadRefusedError):
+            read()
+    assert (shared[0], shared[2], shared[2:], len(shared), b"0" in shared, shared.index(b"0")) == (
+        b"0",
+        [2],
+        [[2]],
+        3,
+        True,
+        0,
+    )
+    shared.append(3)
+    shared.insert(0, None)
+    shared.reverse()
+    assert (shared.pop(), shared.pop(0)) == (None, 3)
+    shared.remove([2])
+    shared[0] = "good"
+    assert shared[:] == ["good", b"0"]
+    shared.extend([remote_pool.FailsToUnpickle(), b"1"])
+    del shared[2]
+    shared.sort(key=str)
+    assert list(shared) == [b"0", b"1", "good"]
+    shared += [remote_pool.FailsToUnpickle()]
+    shared.clear()
+    assert shared == []
+
+
+def test_unreadable_attribute_and_value_can_be_replaced(manager: SyncManager) -> None:
+    space, value = manager.Namespace(good=[1], bad=remote_pool.FailsToUnpickle()), manager.Value("i", 0)
+    value.value = remote_pool.FailsToUnpickle()
+    with pytest.raises(PayloadRefusedError):
+        value.get()
+    with pytest.raises(PayloadRefusedError):
+        space.bad  # noqa: B018
+    assert space.good == [1]
+    del space.bad
+    value.set([2])
+    assert (str(space), value.value) == ("Namespace(good=[1])", [2])
+
+
+def test_container_of_an_earlier_version_can_be_read_and_changed(manager: SyncManager) -> None:
+    """It was pickled as a whole."""
+    shared, items = manager.dict(), manager.list()
+    for each, value in ((shared, {"a": [1], "b": b"2"}), (items, [[1], b"2"])):
+        data = each._codec.encode(value, each.path)
+        each.change(lambda _, data=data: data)
+    assert (shared["a"], shared.pop("b"), shared) == ([1], b"2", {"a": [1]})
+    assert (items[1], items.pop(0), items) == (b"2", [1], [b"2"])
+
+
 # ---- concurrent changes
 
 

@@ -241,6 +241,15 @@ class ExitsWhenUnpickled:
         return sys.exit, (7,)
 
 
+def fail() -> NoReturn:
+    raise LookupError("of the value")
+
+
+class FailsToUnpickle:
+    def __reduce__(self) -> Any:
+        return fail, ()
+
+
 def raise_interrupt() -> NoReturn:
     raise KeyboardInterrupt("of the item")
 
