@@ -21,11 +21,11 @@ from __future__ import annotations
 import os
 import threading
 from collections import deque
+from collections.abc import Iterable
 from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple
 
-from distsync._client import default_client
 from distsync._client.client import Client
 from distsync._client.clocks import wait_clock
 from distsync._client.contender_info import describe
@@ -55,9 +55,9 @@ from distsync.multiprocessing._worker_base import (
     BaseWorker,
     WorkerInterrupt,
     WorkerSpec,
-    client_with,
     encode_outcome,
     outcome,
+    run_with_client,
 )
 
 logger = OwnLogger("distsync.multiprocessing")
@@ -120,6 +120,22 @@ def new_core(client: Client, path: str) -> PoolCore:
     return PoolCore(path, client.local(directory, partial(Receipts, directory)))
 
 
+async def put_results(core: PoolCore, finished: Iterable[FinishedTask]) -> None:
+    """Put the results of finished tasks, again if the session has ended.
+
+    Args:
+        core: State of the pool.
+        finished: The tasks.
+    """
+    answers = [await core.answer(*each) for each in finished]
+    while answers:
+        try:
+            await core.finish(answers)
+            return
+        except OutcomeUnknownError:  # finishing a task twice is refused
+            continue
+
+
 def run_worker(spec: WorkerSpec, control: Any) -> None:
     """Run a worker process until it is asked to stop, or its parent has exited.
 
@@ -127,15 +143,7 @@ def run_worker(spec: WorkerSpec, control: Any) -> None:
         spec: Configuration of the worker.
         control: Pipe to the parent.
     """
-    client = client_with(spec.settings)
-    if spec.default:
-        default_client.set_default(client)
-    try:
-        Worker(spec, client, control).run()
-    finally:  # the end of the process closes the default client, once its queues have sent their items
-        if not spec.default:
-            client.close()
-        control.close()
+    run_with_client(spec, control, lambda client: Worker(spec, client, control))
 
 
 class Worker(BaseWorker):
@@ -437,13 +445,7 @@ class Worker(BaseWorker):
     async def _put_results(self) -> None:
         self._results_in_flight = len(self._finished)
         some = [self._finished.popleft() for _ in range(self._results_in_flight)]
-        answers = [await self._core.answer(*ended) for ended in some]
-        while True:
-            try:
-                await self._core.finish(answers)
-                break
-            except OutcomeUnknownError:  # the session ended; finishing a task twice is refused
-                continue
+        await put_results(self._core, some)
         with self._lock:
             self._results_in_flight = 0
             self._changed.notify_all()

@@ -6,7 +6,6 @@ from contextlib import suppress
 from time import perf_counter
 from typing import Any
 
-from distsync._client import default_client
 from distsync._client.client import Client
 from distsync._protocols.pool.callers import remove_caller
 from distsync.errors import DistsyncError, PayloadRefusedError
@@ -18,9 +17,9 @@ from distsync.multiprocessing._worker_base import (
     EXIT_TIMEOUT_S,
     WorkerInterrupt,
     WorkerSpec,
-    client_with,
     encode_outcome,
     outcome,
+    run_with_client,
 )
 
 
@@ -32,15 +31,7 @@ def run_shared_pipe_worker(spec: WorkerSpec, control: Any, pipes: WorkerPipes) -
         control: Pipe to the parent.
         pipes: Pipes of tasks and results.
     """
-    client = client_with(spec.settings)
-    if spec.default:
-        default_client.set_default(client)
-    try:
-        SharedPipeWorker(spec, client, control, pipes).run()
-    finally:  # the end of the process closes the default client, once its queues have sent their items
-        if not spec.default:
-            client.close()
-        control.close()
+    run_with_client(spec, control, lambda client: SharedPipeWorker(spec, client, control, pipes))
 
 
 class SharedPipeWorker(PipeWorker):

@@ -16,10 +16,10 @@ from distsync._protocols.pool.callers import find_initializer
 from distsync._protocols.pool.tasks import DONE, REFUSED, PoolCore, task_of
 from distsync._protocols.queues.claim_layout import ClaimedItem
 from distsync._protocols.steps import Background, StopHolding
-from distsync.errors import CorruptNodeError, DistsyncError, NoNodeError, OutcomeUnknownError
+from distsync.errors import CorruptNodeError, DistsyncError, NoNodeError
 from distsync.multiprocessing._pipe_codec import TASK, shared_task_prefix
 from distsync.multiprocessing._pipe_feed import PipeTask
-from distsync.multiprocessing._pool_worker import MAX_ACCEPTED, FinishedTask
+from distsync.multiprocessing._pool_worker import MAX_ACCEPTED, FinishedTask, put_results
 
 logger = OwnLogger("distsync.multiprocessing")
 
@@ -64,7 +64,7 @@ class TaskClaims:
             caller: The GUID of this caller.
 
         Returns:
-            The tasks to run, and those that end at once: they are refused, or nobody waits for their result.
+            The tasks to run, and those that end at once, because they are refused or their caller is gone.
         """
         tasks: list[PipeTask] = []
         ended: list[FinishedTask] = []
@@ -134,10 +134,4 @@ class TaskClaims:
             if not each.kind:
                 with suppress(DistsyncError):  # another worker has discarded it
                     await self._core.done(each.delivery)
-        answers = [await self._core.answer(*each) for each in finished if each.kind]
-        while answers:
-            try:
-                await self._core.finish(answers)
-                return
-            except OutcomeUnknownError:  # the session ended; finishing a task twice is refused
-                continue
+        await put_results(self._core, [each for each in finished if each.kind])

@@ -14,7 +14,7 @@ from multiprocessing import connection, parent_process, util
 from multiprocessing import pool as _stdlib
 from typing import Any, ClassVar, NoReturn
 
-from distsync._client import lifecycle, session_handover
+from distsync._client import default_client, lifecycle, session_handover
 from distsync._client.client import Client
 from distsync._client.payload_codec import reason_of
 from distsync._client.settings import Settings
@@ -79,6 +79,25 @@ def client_with(settings: Settings) -> Client:
         The client.
     """
     return Client(**{each.name: getattr(settings, each.name) for each in fields(settings)})
+
+
+def run_with_client(spec: WorkerSpec, control: Any, make_worker: Callable[[Client], BaseWorker]) -> None:
+    """Run a worker process with a client until it is asked to stop, or its parent has exited.
+
+    Args:
+        spec: Configuration of the worker.
+        control: Pipe to the parent.
+        make_worker: Returns the worker, given the client.
+    """
+    client = client_with(spec.settings)
+    if spec.default:
+        default_client.set_default(client)
+    try:
+        make_worker(client).run()
+    finally:  # the end of the process closes the default client, once its queues have sent their items
+        if not spec.default:
+            client.close()
+        control.close()
 
 
 class BaseWorker(ABC):

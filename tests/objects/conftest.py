@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from helpers.pools import running_worker
 from helpers.servers import ServerProcess
 from helpers.timing import UNIT, eventually
 from helpers.worker_processes import Peer
@@ -15,6 +16,7 @@ from distsync._client import default_client
 from distsync._client.client import Client
 from distsync._client.lease import holds
 from distsync._protocols.state import election
+from distsync.multiprocessing._pool_worker import Worker
 from distsync.testing.faulty_proxy import Proxy
 from distsync.threading import Event
 
@@ -79,6 +81,22 @@ def make_mortal(server: ServerProcess, namespace: str) -> Iterator[Callable[...,
     yield make
     for peer in made:
         peer.end()
+
+
+@pytest.fixture
+def mortal(make_client: MakeClient) -> Iterator[Client]:
+    """Yield a default client with a short session timeout, which its children have too."""
+    made = make_client(session_timeout=SHORT_SESSION_S)
+    default_client.set_default(made)
+    yield made
+    default_client.set_default(None)
+
+
+@pytest.fixture
+def worker(client: Client) -> Iterator[Worker]:
+    """Yield a worker of the pool ``p`` that runs in a thread of this process."""
+    with running_worker(client, "p") as made:
+        yield made
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 from helpers.leak_census import Observer
+from helpers.pools import remaining
 from helpers.remote_functions import pool as remote_pool
 from helpers.servers import ServerProcess
 from helpers.subprocesses import ROOT, Shells, printed
@@ -37,17 +38,15 @@ from distsync import (
     PayloadTooLargeError,
     TaskLostError,
 )
-from distsync._client import default_client
 from distsync._client.client import Client
 from distsync._client.naming.inference import PrivateObjectWarning
 from distsync._protocols.pool.callers import remove_caller
 from distsync.errors import WorkerStartError
 from distsync.futures import Executor
 from distsync.multiprocessing import _pipe_caller, _pool_client, _pool_worker
-from distsync.multiprocessing._pool_codec import LIMIT_BYTES, MainProgram, main_module_of
-from distsync.multiprocessing._pool_worker import Worker, client_with
-from distsync.multiprocessing._worker_base import READY, WorkerSpec
-from distsync.multiprocessing.pool import MAX_DELIVERIES, MaybeEncodingError, Pool, RemoteTraceback
+from distsync.multiprocessing._pool_codec import MainProgram, main_module_of
+from distsync.multiprocessing._pool_worker import Worker
+from distsync.multiprocessing.pool import MaybeEncodingError, Pool, RemoteTraceback
 from distsync.testing.faulty_proxy import Proxy
 
 MakeClient = Callable[..., Client]
@@ -57,25 +56,11 @@ LONG = 3 * PATIENCE
 
 
 @pytest.fixture
-def mortal(make_client: MakeClient) -> Iterator[Client]:
-    """Yield a default client with a short session timeout, which its workers have too."""
-    made = make_client(session_timeout=20 * UNIT)
-    default_client.set_default(made)
-    yield made
-    default_client.set_default(None)
-
-
-@pytest.fixture
 def shells(server: ServerProcess, namespace: str, tmp_path: Path) -> Iterator[Shells]:
     environment = {"DISTSYNC_HOSTS": server.hosts, "DISTSYNC_NAMESPACE": namespace}
     made = Shells(tmp_path, {**environment, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}", "DISTSYNC_SESSION_TIMEOUT": "2"})
     yield made
     made.close()
-
-
-def remaining(pool: Any, observer: Observer) -> list[str]:
-    """Return the znodes that remain of tasks, claims and callers."""
-    return [path for path in observer.tree(pool.path) if "/callers/" in path or "/claims/" in path or "/i_" in path]
 
 
 # ---- the end
@@ -344,24 +329,6 @@ def test_callback_that_raises_does_not_block_other_results(client: Client, caplo
 
 
 # ---- workers that run for long
-
-
-@pytest.fixture
-def worker(client: Client) -> Iterator[Worker]:
-    """Yield a worker of the pool ``p`` that runs in a thread of this process."""
-    spec = WorkerSpec(client.settings, client.path("pool", "p"), LIMIT_BYTES, MAX_DELIVERIES, default=False)
-    ours, theirs = multiprocessing.Pipe()
-    own_client = client_with(client.settings)
-    made = Worker(spec, own_client, theirs)
-    thread = threading.Thread(target=made.work)
-    thread.start()
-    assert ours.recv() == (READY, None)
-    yield made
-    made.drain()
-    thread.join()
-    own_client.close()
-    ours.close()
-    theirs.close()
 
 
 @pytest.mark.parametrize("tasks", [200, pytest.param(2000, marks=pytest.mark.slow)])

@@ -8,17 +8,16 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from helpers.leak_census import Observer
+from helpers.pools import remaining
 from helpers.remote_functions import pool as remote_pool
 from helpers.request_counts import counted
-from helpers.timing import PATIENCE, UNIT, eventually
+from helpers.timing import PATIENCE, eventually
 from helpers.worker_processes import Peer, credentials, expire
 
 from distsync import Event, TaskLostError
-from distsync._client import default_client
 from distsync._client.client import Client
 from distsync._protocols.pool.callers import remove_caller
 from distsync._protocols.retries import read
@@ -33,15 +32,6 @@ LONG = 3 * PATIENCE
 
 
 @pytest.fixture
-def mortal(make_client: MakeClient) -> Iterator[Client]:
-    """Yield a default client with a short session timeout."""
-    made = make_client(session_timeout=20 * UNIT)
-    default_client.set_default(made)
-    yield made
-    default_client.set_default(None)
-
-
-@pytest.fixture
 def elsewhere(make_mortal: Callable[..., Peer]) -> Iterator[Peer]:
     """Yield a process that can be a worker until the end of the test. Its session outlives a stop."""
     made = make_mortal(4 * PATIENCE)
@@ -50,12 +40,6 @@ def elsewhere(make_mortal: Callable[..., Peer]) -> Iterator[Peer]:
     yield made
     made.kill()
     expire(session)
-
-
-def remaining(pool: Any, observer: Observer) -> list[str]:
-    """Return the znodes that remain of tasks, claims and waiting workers."""
-    parts = ("/callers/", "/claims/", "/i_", "/getters/")
-    return [path for path in observer.tree(pool.path) if any(part in path for part in parts)]
 
 
 # ---- tasks of this process

@@ -20,10 +20,9 @@ from distsync._protocols.queues.claim_layout import ClaimedItem
 from distsync._protocols.steps import Wait
 from distsync.futures import Executor
 from distsync.multiprocessing import Manager
-from distsync.multiprocessing._pool_codec import LIMIT_BYTES
 from distsync.multiprocessing._pool_worker import Worker
-from distsync.multiprocessing._worker_base import WorkerSpec
-from distsync.multiprocessing.pool import MAX_DELIVERIES, Pool
+from distsync.multiprocessing.pool import Pool
+from helpers.pools import worker_spec
 from helpers.timing import UNIT, eventually
 
 
@@ -61,9 +60,8 @@ def answer_slowly() -> None:
 def work(name: str) -> None:
     """Be a worker of a pool."""
     client = default_client.default_client()
-    spec = WorkerSpec(client.settings, client.path("pool", name), LIMIT_BYTES, MAX_DELIVERIES, default=False)
     ours, theirs = multiprocessing.Pipe()
-    Worker(spec, client, theirs).work()
+    Worker(worker_spec(client, name), client, theirs).work()
     ours.close()
 
 

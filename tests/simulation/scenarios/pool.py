@@ -32,6 +32,7 @@ from distsync._protocols.queues.bulk import Progress
 from distsync._protocols.queues.claim_layout import ClaimedItem
 from distsync._protocols.steps import Wait
 from distsync.errors import NoNodeError, OutcomeUnknownError
+from distsync.multiprocessing._pool_worker import FinishedTask, put_results
 
 PATH = f"{ROOT}/pool/p"
 GUID = "00000000-0000-4000-8000-000000000001"
@@ -104,13 +105,7 @@ class ScenarioRun:
             payload = await core.payload(delivery)
         except NoNodeError:  # the chunks are deleted: the task was finished, or its caller was swept
             payload = b""
-        answer = await core.answer(delivery, DONE, payload)
-        while True:
-            try:
-                await core.finish([answer])
-                return
-            except OutcomeUnknownError:
-                continue
+        await put_results(core, [FinishedTask(delivery, DONE, payload)])
 
     def presumed_dead(self) -> None:
         if not self.world.faults.injected:
