@@ -94,11 +94,13 @@ class Pool(_stdlib.Pool, SharedObject):
 
         With a name, this process looks for waiting workers elsewhere if the local ones have had no room
         for 0.02 s: 1 request, and 1 more for each change of the waiting workers. Tasks for these cost 1
-        request for up to 100. Their worker sends 8 requests for each batch of up to 25 short tasks, 1
-        more for each task, and at least 1 more for the first task of each other caller. The caller sends
-        1 request for each result, and 1 more for all results that are available. If local workers have
-        nothing to do for 0.05 s, this process claims tasks of others for them, at the cost of such a
-        worker. Without local workers, putting a task costs 1 request, and up to 100 are put together.
+        request for up to 100, and 2 more for every 100. Their worker sends 8 requests for each batch of up
+        to 25 short tasks, 1 more for each task, and at least 1 more for the first task of each other caller.
+        The caller sends 1 request for each result, and 3 more for all results that are available. In all,
+        many short tasks cost about 2.5 requests each, and a task longer than 0.1 s costs 13, or twice as many if
+        its worker had to wait for it. If local workers have nothing to do for 0.05 s, this process claims
+        tasks of others for them, at the cost of such a worker. Without local workers, putting a task costs
+        1 request, and up to 100 are put together.
 
         A worker of the command line sends 2 requests at its start, by which it is counted, and so does a pool with
         local workers. With ``progress``, the caller sends 1 request each time that a worker has begun

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import itertools
 import json
+import math
 import multiprocessing
 import os
 import pickle
@@ -20,6 +21,7 @@ import pytest
 from helpers.leak_census import Observer
 from helpers.pools import remaining
 from helpers.remote_functions import pool as remote_pool
+from helpers.request_counts import counted
 from helpers.servers import ServerProcess
 from helpers.subprocesses import ROOT, Shells, printed
 from helpers.timing import PATIENCE, UNIT, eventually
@@ -367,6 +369,52 @@ def test_worker_remembers_a_limited_number_of_callers(worker: Worker, monkeypatc
             assert pool.apply(abs, (-1,)) == 1
         pool.join()
     assert len(worker._accepted) <= 3
+
+
+# ---- costs
+
+
+@pytest.mark.usefixtures("no_guards", "nothing_kept")
+def test_many_short_tasks_cost_at_most_3_requests_each_of_caller_and_worker_together(
+    client: Client, worker: Worker
+) -> None:
+    with Pool(0, name="p") as pool:
+        pool.map(abs, range(100), 1)
+        with counted(client, worker._client) as cost:
+            assert pool.map(abs, range(500), 1) == list(range(500))
+        assert cost.requests <= 3 * 500  # about 2.4 each
+    pool.join()
+
+
+@pytest.mark.usefixtures("no_guards", "nothing_kept")
+def test_tasks_that_wait_to_be_put_cost_1_request_per_100_and_2_for_the_next_segment(client: Client) -> None:
+    with Pool(0, name="p") as pool:
+        calling: Any = pool._submitting
+        results = [pool.map_async(abs, range(100), 1)]  # creates the znodes
+        eventually(lambda: not calling._waiting and len(calling._exported) == 100 and not calling._being_put)
+        with calling._lock:
+            calling._window = 0
+        results.append(pool.map_async(abs, range(500), 1))
+        eventually(lambda: len(calling._waiting) == 500)
+        with counted(client) as cost, calling._lock:
+            calling._window = math.inf
+            calling._to_put.notify()
+            assert calling._changed.wait_for(lambda: not (calling._waiting or calling._being_put), PATIENCE)
+        assert cost.requests <= 5 * 3 + 4  # the last ones find the tail, if a segment was not filled exactly
+        pool.terminate()
+    pool.join()
+
+
+@pytest.mark.usefixtures("no_guards", "nothing_kept")
+def test_caller_that_waits_for_each_result_sends_4_requests_for_it(client: Client, worker: Worker) -> None:
+    """It listed the results three times for each: the deletion of one looked like the arrival of another."""
+    with Pool(0, name="p") as pool:
+        assert pool.apply(abs, (-1,)) == 1
+        with counted(client) as cost:
+            for number in range(20):
+                assert pool.apply(abs, (number,)) == number
+        assert cost.requests <= 20 * (1 + 4) + 5  # 1 to put it, and a look at callers now and then
+    pool.join()
 
 
 # ---- workers that are killed, leave or join

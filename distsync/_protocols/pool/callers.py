@@ -98,6 +98,9 @@ class Caller:
         self.stop = Signal()
         self._session_id = 0
         self._read: list[str] = []
+        #: Whether the next listing sets no watch, because it is expected to find answers. Their deletion
+        #: would fire the watch, and look like the arrival of others.
+        self._expects_answers = False
 
     async def begin(self) -> None:
         """Create the caller's znodes, so that tasks can be put and answers can arrive."""
@@ -169,7 +172,7 @@ class Caller:
         """
         while not self.stop.fired:
             await self._announce(await Connected())
-            watch = Watch()
+            watch = None if self._expects_answers else Watch()
             deletes = (Multi(tuple(map(Delete, self._read))),) if self._read else ()
             *deleted, listing = await Pipeline(*deletes, Children(self.answers, watch))
             if isinstance(listing, INTERRUPTED):
@@ -181,9 +184,11 @@ class Caller:
                 await read_all(*map(Delete, self._read))
             names = sorted(set(listing.names) - {path.rpartition("/")[2] for path in self._read})[:MAX_REPLIES]
             self._read = []
+            self._expects_answers = watch is not None
             if names:
                 return await self._fetch(names)
-            await Wait(watch, self.stop)
+            if watch is not None:
+                await Wait(watch, self.stop)
         return None
 
     async def _fetch(self, names: list[str]) -> list[TaskReply]:
