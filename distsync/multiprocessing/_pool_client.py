@@ -104,6 +104,8 @@ class PoolClient(PipeCaller):
         except BaseException:
             self._close_files()
             raise
+        #: The first GUID, under which the local workers are announced. It stays if this caller registers again.
+        self.first_caller = self.caller
         self.worker_spec = replace(spec, caller=self.caller)
 
     @property
@@ -139,7 +141,7 @@ class PoolClient(PipeCaller):
         self._client.background(sweep_all(self._core, parent_of(self._path)))
         self._client.background(self._sweep_regularly())
         if self._watcher:
-            self._client.background(watch_other_workers(self._core, self.caller, self._set_remote, self._ends))
+            self._client.background(watch_other_workers(self._core, self.first_caller, self._set_remote, self._ends))
         super().start(crew)
 
     def _set_remote(self, workers: int) -> None:

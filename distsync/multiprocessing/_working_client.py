@@ -61,7 +61,7 @@ class WorkingPoolClient(PoolClient):
 
     def start(self, crew: LocalWorkers) -> None:
         self._client.background(self._look_for_workers())
-        self._client.background(announce_workers(self._core, self.caller, describe(), crew.count, self._ends))
+        self._client.background(announce_workers(self._core, self.first_caller, describe(), crew.count, self._ends))
         super().start(crew)
 
     def _loops(self) -> tuple[Callable[[], None], ...]:

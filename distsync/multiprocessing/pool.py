@@ -255,7 +255,7 @@ class Pool(_stdlib.Pool, SharedObject):
         with importing():
             from distsync._protocols.pool.workers import count_other_workers
 
-        caller: str = self._submitting.caller  # type: ignore[attr-defined]  # of PoolClient
+        caller: str = self._submitting.first_caller  # type: ignore[attr-defined]  # of PoolClient
         core = self._shared_state(self._make_core)
         count: int = self.client.run(count_other_workers(core, caller), timeout)
         return count + self._processes

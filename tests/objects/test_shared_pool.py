@@ -83,6 +83,19 @@ def test_caller_whose_znodes_were_removed_keeps_its_local_tasks(client: Client, 
     assert remaining(pool, observer) == []
 
 
+def test_workers_of_a_caller_whose_znodes_were_removed_are_counted_once(client: Client) -> None:
+    with Pool(2, name="p") as pool, Pool(0, name="p", progress=True) as other:
+        eventually(lambda: other._count_workers(LONG) == 2)
+        for calling in (pool._submitting, other._submitting):
+            before = calling.caller
+            client.run(remove_caller(calling._core, before))
+            eventually(lambda: calling.caller != before)  # noqa: B023
+        assert (pool._count_workers(LONG), other._count_workers(LONG)) == (2, 2)
+        assert other._submitting.worker_counts() == (0, 2)
+    for each in (pool, other):
+        each.join()
+
+
 # ---- tasks that go elsewhere
 
 

@@ -8,7 +8,8 @@ has each caller with local workers. Its name has the GUID of the caller and the 
 one listing tells a caller how many others have started.
 
 Znodes:
-  ``<path>/workers/<caller>_<number>_<guid>``  ephemeral; ``<caller>`` is ``command`` if none has started it
+  ``<path>/workers/<caller>_<number>_<guid>``  ephemeral; ``<caller>`` is ``command`` if none has started it,
+                                               and the first GUID of a caller that was removed and is back
 """
 
 from __future__ import annotations
