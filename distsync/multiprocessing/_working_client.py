@@ -5,6 +5,11 @@ worker elsewhere waits, tasks go to the queue of the server. A task is either in
 never in both. If the local workers have nothing to do, they get tasks from the queue: this process claims
 them.
 
+The number of its tasks in the queue is limited by a window, which opens by the number of workers that wait
+elsewhere. If these leave, it need not close: while there are tasks for which local workers have no room, it is
+full, and a full window lets no more tasks go. Those in the queue come back when the local workers have nothing
+else to do, and the first of them closes the window. So the exit of workers delays at most one window of tasks.
+
 Besides the threads of `PipeCaller` and `PoolClient`, one claims tasks.
 """
 
