@@ -69,14 +69,17 @@ class LocalWorkers:
 
     def _start(self) -> None:
         ours, theirs = Pipe()
-        process = self._new_process(theirs)
-        process.name = process.name.replace("Process", "PoolWorker")
-        process.daemon = self._daemon
         try:
-            process.start()
+            process = self._new_process(theirs)
+            process.name = process.name.replace("Process", "PoolWorker")
+            process.daemon = self._daemon
+            try:
+                process.start()
+            except BaseException:
+                self._on_failed_start(process)
+                raise
         except BaseException:
             ours.close()
-            self._on_failed_start(process)
             raise
         finally:
             theirs.close()

@@ -68,7 +68,11 @@ class PipeCaller(PoolCaller):
         self._feeds: list[WorkerFeed] = []
         #: Pipes that the receiving thread has to look at.
         self._noted: deque[WorkerFeed] = deque()
-        self._wakeup, self._waker = os.pipe()
+        try:
+            self._wakeup, self._waker = os.pipe()
+        except BaseException:  # there are too many open files
+            self.notifier.close()
+            raise
         self._is_awake = self._no_more = False
         #: Whether the receiving thread has to look at running tasks now and then.
         self._is_timed = task_timeout is not None

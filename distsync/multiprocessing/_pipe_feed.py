@@ -6,7 +6,7 @@ import os
 import select
 from collections import deque
 from collections.abc import Callable, Iterable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from multiprocessing import get_all_start_methods, get_context
 from multiprocessing.connection import Pipe
@@ -78,9 +78,11 @@ class WorkerFeed:
     """
 
     def __init__(self, method: str | None, maxtasks: int | None) -> None:
-        self._taken, self._tasks = Pipe(duplex=False)
-        self._results, self._put = Pipe(duplex=False)
-        self._lock = get_context(method).Lock()
+        with ExitStack() as made:
+            self._taken, self._tasks = _pipe(made)
+            self._results, self._put = _pipe(made)
+            self._lock = get_context(method).Lock()
+            made.pop_all()
         self.pipes = WorkerPipes(self._taken, self._put, self._lock)
         self.tasks_file, self.results_file = self._tasks.fileno(), self._results.fileno()
         os.set_blocking(self.tasks_file, False)
@@ -250,6 +252,14 @@ class WorkerFeed:
         self.is_closed = True
         for each in (self._taken, self._tasks, self._results, self._put):
             each.close()
+
+
+def _pipe(made: ExitStack) -> tuple[Any, Any]:
+    """Return a new pipe, which ``made`` closes."""
+    reader, writer = Pipe(duplex=False)
+    for each in (reader, writer):
+        made.callback(each.close)
+    return reader, writer
 
 
 class FedWorkers(LocalWorkers):

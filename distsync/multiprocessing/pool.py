@@ -9,6 +9,7 @@ workers too, _working_client.py and _shared_pipe_worker.py.
 
 from __future__ import annotations
 
+import errno
 import os
 import warnings
 from collections.abc import Callable, Iterable
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
 
 #: Default number of workers that may exit while they run a task, before the task is abandoned.
 MAX_DELIVERIES = 5
+#: Number of files that this process has open for each local worker: three of its pipes of tasks and results, one of
+#: the pipe of messages, and four of any process. Number of files besides, some of which are closed after the start.
+FILES_PER_WORKER, OTHER_FILES = 8, 14
 
 
 class Pool(_stdlib.Pool, SharedObject):
@@ -79,6 +83,8 @@ class Pool(_stdlib.Pool, SharedObject):
         UnreachableError: The pool has a name, and no server could be reached for the client's first
             connection.
         ConfigurationError: The codec of the client is JSON.
+        OSError: This process may not open as many files as the pool needs, for example: 8 for each local
+            worker, and up to 14 more.
         ModuleNotFoundError: ``progress`` is set, stderr is a terminal, and rich is not installed.
 
     Note:
@@ -164,7 +170,12 @@ class Pool(_stdlib.Pool, SharedObject):
 
             context = default_context.get_context()
         self._ctx = context
-        self._prepare(max_deliveries, max_payload, progress, initializer, initargs, maxtasksperchild)
+        try:
+            self._prepare(max_deliveries, max_payload, progress, initializer, initargs, maxtasksperchild)
+        except OSError as error:
+            if error.errno != errno.EMFILE:
+                raise
+            raise _too_many_files(error, self._processes) from error
         self._state = _stdlib.RUN
 
     def _prepare(
@@ -216,8 +227,7 @@ class Pool(_stdlib.Pool, SharedObject):
             for process in self._pool:
                 if process.exitcode is None:
                     process.terminate()
-            for process in self._pool:
-                process.join()
+            self._crew.terminate()
             self._submitting.abandon()
             raise
         self._submitting.start(self._crew)
@@ -403,6 +413,18 @@ def _checked_task_timeout(seconds: Any, name: str | None) -> float | None:
     if name is not None:
         raise ValueError("task_timeout is for pools without a name: workers elsewhere do not know it")
     return validate_positive("task_timeout", seconds)
+
+
+def _too_many_files(error: OSError, workers: int) -> OSError:
+    """Return the error of a pool that cannot open all its files."""
+    import resource  # deferred: it is for this error only
+
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    text = (
+        f"{error.strerror}: a pool with {workers} local workers needs {FILES_PER_WORKER * workers + OTHER_FILES} of the"
+        f" {limit} files that this process may open. Raise the limit (ulimit -n), or use fewer workers"
+    )
+    return OSError(error.errno, text)
 
 
 def _checked_limit(max_payload: Any) -> int:

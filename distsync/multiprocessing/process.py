@@ -22,6 +22,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from functools import partial
 from multiprocessing import connection, util
 from multiprocessing import context as _contexts
@@ -122,6 +123,7 @@ class ChildBootstrap:
         """
         self.receiver, self.sender = connection.Pipe(duplex=False)
         try:
+            _open_and_close_files()
             popen = start(process)
         except BaseException:
             self.receiver.close()
@@ -134,7 +136,15 @@ class ChildBootstrap:
         self.child, self.receiver = Child(popen.pid, self.receiver), None
         if popen.method != "forkserver" and self.child.pidfd is not None:
             os.dup2(self.child.pidfd, popen.sentinel, inheritable=False)  # otherwise grandchildren keep it open
-        watcher.add(self.child)
+        try:
+            watcher.add(self.child)
+        except BaseException:  # there are too many threads or open files: the process is not started
+            popen.kill()
+            popen.wait()
+            popen.close()
+            self.child.close()
+            self.child = None
+            raise
         return popen
 
     def begin(self) -> None:
@@ -148,6 +158,14 @@ class ChildBootstrap:
         except OSError as error:  # such as too many open files; an exception here would end the process silently
             logger.warning("cannot watch process %d; if it exits, its sessions end by timeout: %s", os.getpid(), error)
         self.sender = self.receiver = None
+
+
+def _open_and_close_files() -> None:
+    """Raise OSError if the two pipes of a new process cannot be opened: with one of them, multiprocessing leaks it."""
+    with ExitStack() as opened:
+        for _ in range(2):
+            for file in os.pipe():
+                opened.callback(os.close, file)
 
 
 def _unpickle(settings: Settings | None, sender: Any) -> ChildBootstrap:

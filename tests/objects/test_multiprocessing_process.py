@@ -592,3 +592,21 @@ def test_two_hundred_children_acquire_a_lock_in_turn(make_client: Callable[..., 
         child.join(6 * PATIENCE)
     assert {child.exitcode for child in children} == {0}
     assert counter.read_text() == "200"
+
+
+def test_process_whose_exit_cannot_be_watched_is_not_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It ran although ``start`` had raised an error."""
+    start, pids = threading.Thread.start, list[int]()
+
+    def start_most(thread: threading.Thread) -> None:
+        if thread.name == "distsync-children":
+            pids.extend(child.pid for child in _child_watcher.watcher._children)
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", start_most)
+    with pytest.raises(RuntimeError, match="can't start"):
+        get_context("fork").Process(target=time.sleep, args=(PATIENCE,)).start()
+    (pid,) = pids
+    with pytest.raises(ChildProcessError):
+        os.waitpid(pid, os.WNOHANG)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import errno
 import multiprocessing
 import os
+import resource
 import signal
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from multiprocessing import forkserver, resource_sharer
 from pathlib import Path
 from typing import Any
@@ -151,6 +153,57 @@ def test_pool_without_a_name_has_nothing_to_destroy(unreachable: Client) -> None
         pool.destroy()
     pool.join()
     pool.destroy()
+
+
+# ---- too many open files
+
+
+@contextmanager
+def free_files(count: int) -> Iterator[None]:
+    """Limit the files that this process may open, so that ``count`` more can be opened."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    used = open_files()
+    free = [number for number in range(max(used) + count + 2) if number not in used]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (free[count], before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def open_files() -> set[int]:
+    return {int(each) for each in os.listdir("/dev/fd") if os.path.exists(f"/dev/fd/{each}")}
+
+
+@pytest.mark.parametrize("name", [None, "p"], ids=["pipes", "shared"])
+def test_pool_for_which_there_are_too_few_files_says_how_many_it_needs_and_leaves_nothing_behind(
+    client: Client, name: str | None
+) -> None:
+    """Some of the started processes, and files, stayed, or the pool hung because one of its threads had failed."""
+    with get_context("fork").Pool(1, name=name) as pool:  # opens what all pools share
+        pool.apply(abs, (-1,))
+    pool.join()
+    before, children, refused = open_files(), multiprocessing.active_children(), 0
+    while (error := error_with_free_files(refused, name)) is not None:
+        assert error.errno == errno.EMFILE
+        assert "a pool with 2 local workers needs 30 of the" in str(error)
+        assert open_files() == before, f"{refused} free files"
+        assert multiprocessing.active_children() == children
+        assert not [each for each in threading.enumerate() if each.name.startswith("distsync-pool")]
+        refused += 1
+    assert 16 <= refused <= 30
+
+
+def error_with_free_files(count: int, name: str | None) -> OSError | None:
+    """Return why a pool cannot be made if ``count`` files can be opened; None if it can."""
+    with free_files(count):
+        try:
+            pool = get_context("fork").Pool(2, name=name)
+        except OSError as error:
+            return error
+    pool.terminate()
+    pool.join()
+    return None
 
 
 # ---- which worker gets a task
