@@ -222,8 +222,12 @@ def write_method(method: Any, returns_self: bool = False, call: Any = None) -> A
     @wraps(method)
     def change(self: Shared, /, *args: Any, **keywords: Any) -> Any:
         arguments = [_listed(arg) for arg in args]  # it may be done several times
-        found = self._apply(lambda value: (call or method)(value, *arguments, **keywords))
-        return self if returns_self else found
+
+        def once(container: Any) -> Any:
+            found = (call or method)(container, *arguments, **keywords)
+            return self if returns_self else found
+
+        return self._apply(once)
 
     return _documented(change)
 

@@ -92,6 +92,9 @@ def test_unreadable_item_of_a_list_stops_only_what_reads_it(manager: SyncManager
     shared.sort(key=str)
     assert list(shared) == [b"0", b"1", "good"]
     shared += [remote_pool.FailsToUnpickle()]
+    shared += [4]
+    shared *= 2
+    assert len(shared) == 10
     shared.clear()
     assert shared == []
 
