@@ -9,8 +9,10 @@ import os
 import queue
 import threading
 from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from multiprocessing import connection, util
-from multiprocessing.pool import MapResult
 from typing import TYPE_CHECKING, Any, Protocol
 
 from distsync._client import lifecycle
@@ -111,6 +113,62 @@ class Cache(dict[int, Any]):
             self._notifier.put()
 
 
+class JobQueue:
+    """The jobs to encode, and the numbers of their items.
+
+    A job that is put has one item, unless it is put in a block of `sized`.
+    """
+
+    def __init__(self) -> None:
+        self._jobs: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        #: For each job in the queue its number of items; None if it is not known. The order is approximate.
+        self._waiting: deque[int | None] = deque()
+        self._putting = threading.local()
+
+    @contextmanager
+    def sized(self, iterable: Any) -> Iterator[None]:
+        """Put jobs of as many items as an iterable has, in this thread.
+
+        Args:
+            iterable: The iterable, whose length may be unknown.
+        """
+        items = None
+        with suppress(Exception):  # it has no length, or its method raises anything
+            items = len(iterable)
+        self._putting.items = items
+        try:
+            yield
+        finally:
+            self._putting.items = 1
+
+    def put(self, job: Any) -> None:
+        """Put a job, or None for the end."""
+        items = getattr(self._putting, "items", 1)
+        if job is not None:
+            self._waiting.append(items)
+        self._jobs.put(job and (*job, items))
+
+    def get(self) -> Any:
+        """Wait for the next job, and return it with its number of items; None at the end.
+
+        Call `leave` when these are counted elsewhere.
+        """
+        return self._jobs.get()
+
+    def leave(self, items: int | None) -> None:
+        """Count the items of a job no longer.
+
+        Args:
+            items: Their number; None if it is not known.
+        """
+        self._waiting.remove(items)
+
+    def unsent_items(self) -> tuple[int, bool]:
+        """Return how many items are in the queue, as far as is known, and whether there may be more."""
+        waiting = tuple(self._waiting)
+        return sum(items or 0 for items in waiting), None in waiting
+
+
 class PoolCaller(ABC):
     """One caller of a pool.
 
@@ -124,16 +182,16 @@ class PoolCaller(ABC):
         self.state = RUN
         self.notifier = Notifier()
         self.cache = Cache(self.notifier)
-        self.tasks: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self.tasks = JobQueue()
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
         self._crew: LocalWorkers
         self.threads: list[threading.Thread] = []
         #: When a worker may be started again, after failures.
         self._fill_at = 0.0
-        #: Number of items of the `map` that is being encoded that were not put yet.
+        #: Number of items of the job that is being encoded that were not put yet, as far as is known.
         self._unread_items = 0
-        #: Whether the iterable of an `imap` is being read, whose length is not known.
+        #: Whether a job is being encoded whose number of items is not known.
         self._is_reading = False
         #: Number of workers elsewhere; None if it is not known.
         self._remote_workers: int | None = None
@@ -169,15 +227,14 @@ class PoolCaller(ABC):
 
     def _encode(self) -> None:
         """Encode tasks, like ``multiprocessing.pool.Pool._handle_tasks``."""
-        for sequence, set_length in iter(self.tasks.get, None):
+        for sequence, set_length, items in iter(self.tasks.get, None):
             task = None
-            self._is_reading = set_length is not None
+            self._unread_items, self._is_reading = items or 0, items is None
+            self.tasks.leave(items)
             try:
                 for task in sequence:
                     if self.state == TERMINATE:
                         return
-                    if self._watcher and task[1] == 0:
-                        self._unread_items = _items_of(self.cache.get(task[0]))
                     self._submit(*task)
                 if set_length is not None:
                     set_length((task[1] if task else -1) + 1)
@@ -308,11 +365,9 @@ class PoolCaller(ABC):
         return self.is_away or self.state == TERMINATE
 
     def unsent_items(self) -> tuple[int, bool]:
-        """Return how many items wait to be encoded, as far as is known, and whether there may be more.
-
-        A job that waits for others to be encoded counts as one item.
-        """
-        return self.tasks.qsize() + self._unread_items, self._is_reading
+        """Return how many items wait to be encoded, as far as is known, and whether there may be more."""
+        waiting, may_be_more = self.tasks.unsent_items()
+        return waiting + self._unread_items, may_be_more or self._is_reading
 
     def worker_counts(self) -> tuple[int, int | None]:
         """Return the number of local workers, and of workers elsewhere; None if there can be none."""
@@ -389,9 +444,3 @@ class PoolCaller(ABC):
         """Wait until all threads have ended, after `close` or `terminate`."""
         for thread in self.threads:
             thread.join()
-
-
-def _items_of(result: Any) -> int:
-    """Return how many items a `map` has; 0 for other jobs."""
-    values = result._value if isinstance(result, MapResult) else None  # type: ignore[attr-defined]
-    return len(values) if isinstance(values, list) else 0

@@ -20,8 +20,8 @@ class ProgressState:
     Attributes:
         done: Number of items that are finished, also those that failed or were cancelled.
         total: Number of items that the pool was given.
-        is_total_known: Whether ``total`` has all items. The length of the iterable of ``imap`` is not
-            known before it is read to its end.
+        is_total_known: Whether ``total`` has all items. An iterable of ``imap`` may have no length, which is
+            then known when it is read to its end.
         errors: Number of results that are exceptions.
         rate: Items per second, smoothed; None if it is not known.
         seconds: Seconds so far in which there were unfinished items.

@@ -92,8 +92,14 @@ class ProgressLog:
         """Do nothing."""
 
 
+#: For each process the display that draws on the terminal. A forked child has the entry of its parent, too.
+_drawing: dict[int, ProgressDisplay] = {}
+
+
 class ProgressDisplay:
     """Shows the progress of one pool from its first task on.
+
+    If another pool of this process has a bar on the terminal then, it is shown by lines in the log.
 
     Args:
         name: Name of the pool; None if it has none.
@@ -103,7 +109,7 @@ class ProgressDisplay:
     """
 
     def __init__(self, name: str | None) -> None:
-        self._view = _new_view(name)
+        self._name, self._view = name, _new_view(name)
         self._meter = ProgressMeter()
         self._source: ProgressSource | None = None
         #: Numbers of items that were put and that are finished, and one element for each error.
@@ -163,11 +169,18 @@ class ProgressDisplay:
 
     def _start(self) -> None:
         """Start the thread; not earlier, because a pool that is not used shows nothing."""
+        if not isinstance(self._view, ProgressLog) and _drawing.setdefault(self._pid, self) is not self:
+            self._view = _new_log(self._name)
         self._thread = threading.Thread(target=self._run, name="distsync-pool-progress", daemon=True)
         try:
             self._thread.start()
         except RuntimeError:  # there are too many threads, or the program ends
             self._thread, self._is_over = None, True
+            self._leave_terminal()
+
+    def _leave_terminal(self) -> None:
+        if _drawing.get(self._pid) is self:
+            del _drawing[self._pid]
 
     def _run(self) -> None:
         view = self._view
@@ -183,6 +196,7 @@ class ProgressDisplay:
             self._is_over = True
             with suppress(Exception):
                 view.close()
+            self._leave_terminal()
 
     def _look(self) -> ProgressState:
         """Return how far the pool is."""
@@ -220,11 +234,15 @@ def _drain(numbers: deque[int]) -> int:
     return total
 
 
+def _new_log(name: str | None) -> ProgressLog:
+    return ProgressLog("pool" if name is None else f"pool {name}")
+
+
 def _new_view(name: str | None) -> ProgressView:
     """Return a bar if stderr is a terminal, and otherwise the log."""
     stream: Any = sys.stderr
     if not can_draw(stream, os.environ.get("TERM")):
-        return ProgressLog("pool" if name is None else f"pool {name}")
+        return _new_log(name)
     try:
         with importing():
             from distsync.multiprocessing._progress_bar import TerminalBar

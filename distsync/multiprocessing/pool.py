@@ -68,10 +68,10 @@ class Pool(_stdlib.Pool, SharedObject):
         max_payload: Maximum size of one encoded task (chunk) or one encoded result, in bytes; None
             means 64,000,000.
         progress: Whether to show how many items are done, the rate, errors, the time left, and the
-            workers. If stderr is a terminal, this is a bar drawn by rich. Otherwise, the logger
-            ``distsync.multiprocessing`` gets a line after 10 s, then after longer pauses of up to a
-            minute, and one at the end. Its level is INFO: ``logging.basicConfig(level="INFO")``
-            shows it.
+            workers. If stderr is a terminal, this is a bar drawn by rich. Otherwise, or if another pool of
+            this process has a bar, the logger ``distsync.multiprocessing`` gets a line after 10 s, then
+            after longer pauses of up to a minute, and one at the end. Its level is INFO:
+            ``logging.basicConfig(level="INFO")`` shows it.
         task_timeout: Seconds that a task (chunk) may run, in a pool without a name. Then its worker is
             killed and replaced, and its result is a TaskTimeoutError. None means no limit.
 
@@ -255,10 +255,42 @@ class Pool(_stdlib.Pool, SharedObject):
         error_callback: Any = None,
     ) -> Any:  # fmt: skip
         """Choose the chunk size as the stdlib does, also if the pool has no local workers."""
+        self._check_running()  # type: ignore[attr-defined]
+        iterable = iterable if hasattr(iterable, "__len__") else list(iterable)
         if chunksize is None:
-            iterable = iterable if hasattr(iterable, "__len__") else list(iterable)
             chunksize = -(-len(iterable) // (4 * (self._processes or _cpus()))) or 1
-        return super()._map_async(func, iterable, mapper, chunksize, callback, error_callback)  # type: ignore[misc]
+        with self._submitting.tasks.sized(iterable):
+            return super()._map_async(  # type: ignore[misc]
+                func, iterable, mapper, chunksize, callback, error_callback
+            )
+
+    def imap(self, func: Any, iterable: Any, chunksize: int | None = 1) -> Any:
+        """Return an iterator over the results of a function, in the order of the items.
+
+        Args:
+            func: The function.
+            iterable: Its arguments, which are read while earlier ones are processed.
+            chunksize: Number of items that are sent to a worker together.
+
+        Returns:
+            The iterator, as that of ``multiprocessing.pool.Pool.imap``.
+        """
+        with self._submitting.tasks.sized(iterable):
+            return super().imap(func, iterable, chunksize)
+
+    def imap_unordered(self, func: Any, iterable: Any, chunksize: int | None = 1) -> Any:
+        """Return an iterator over the results of a function, each as soon as it is available.
+
+        Args:
+            func: The function.
+            iterable: Its arguments, which are read while earlier ones are processed.
+            chunksize: Number of items that are sent to a worker together.
+
+        Returns:
+            The iterator, as that of ``multiprocessing.pool.Pool.imap_unordered``.
+        """
+        with self._submitting.tasks.sized(iterable):
+            return super().imap_unordered(func, iterable, chunksize)
 
     def _count_workers(self, timeout: float) -> int:
         """Return how many workers the pool has, wherever they run. It must have a name."""

@@ -165,6 +165,31 @@ def test_total_of_a_map_is_known_before_its_tasks_are_sent(
     assert {re.findall(r"of ([\w ]+) items", line)[0] for line in logged.messages} == {"12"}
 
 
+def test_total_has_all_items_of_jobs_that_wait_for_others(
+    unreachable: Client, logged: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Each counted as one item, and an iterable of known length as one of unknown length."""
+    monkeypatch.setattr("distsync.multiprocessing._pipe_caller.UNDER_WAY", 4)
+    begun, may_end, ended = tmp_path / "begun", tmp_path / "may_end", tmp_path / "ended"
+    with Pool(1, progress=True) as pool:
+        results: list[Any] = [pool.apply_async(remote_pool.wait_for_file, (begun, may_end, ended))]
+        iterators = [pool.imap(remote_pool.square, range(10)), pool.imap(remote_pool.square, range(15), 4)]
+        results += [pool.map_async(remote_pool.square, range(20), 1), pool.map_async(remote_pool.square, range(30), 7)]
+        results += [pool.starmap_async(pow, [(2, 3)] * 4), pool.apply_async(remote_pool.square, (3,))]
+        iterators.append(pool.imap_unordered(remote_pool.square, [1, 2, 3]))
+        eventually(lambda: any("0 of 84 items done" in line for line in logged.messages))
+        results.append(pool.map_async(remote_pool.square, iter(range(6)), 2))
+        iterators.append(pool.imap(remote_pool.square, iter(range(5)), 2))
+        eventually(lambda: any("0 of more than 90 items done" in line for line in logged.messages))
+        may_end.touch()
+        assert [len(list(each)) for each in iterators] == [10, 15, 3, 5]
+        for each in results:
+            each.get(PATIENCE)
+        pool.close()
+        pool.join()
+    assert "ended with 95 of 95 items" in logged.messages[-1]
+
+
 def test_total_of_an_iterable_that_is_not_read_to_its_end_is_not_known(
     unreachable: Client, logged: pytest.LogCaptureFixture
 ) -> None:
@@ -277,6 +302,27 @@ def test_forked_children_print_without_the_bar(
             os._exit(0 if sys.stdout is terminal.stream else 1)
         assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
     assert sys.stdout is terminal.stream
+
+
+def test_only_one_pool_at_a_time_draws_a_bar(
+    terminal: Terminal, unreachable: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Their bars took turns, one over the other."""
+    caplog.set_level(logging.INFO, "distsync.multiprocessing")
+    terminal.use()
+    with Executor(1, progress=True) as first, Pool(1, progress=True) as second:
+        first.submit(abs, -1).result()
+        eventually(lambda: "1/1" in terminal.text)
+        second.map(abs, range(7))
+        second.close()
+        second.join()
+        assert [line for line in caplog.messages if line.startswith("pool ended with 7 of 7 items")]
+        first.submit(abs, -1).result()
+    with Pool(1, progress=True) as third:
+        third.map(abs, range(9))
+    eventually(lambda: "9/9" in terminal.text)
+    assert "7/7" not in terminal.text
+    assert [line.split()[2] for line in terminal.lines if line] == ["2/2", "9/9"]
 
 
 @pytest.mark.parametrize("end", ["interrupt", "terminate"])
