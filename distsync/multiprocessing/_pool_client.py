@@ -316,8 +316,8 @@ class PoolClient(PipeCaller):
 
     def interrupt(self, job: int) -> bool:
         raise ValueError(
-            f"a call of the pool {self._path} cannot be cancelled while it runs, because its worker may be on another"
-            " machine: use an executor without a name"
+            f"a call of the pool {self._path} cannot be cancelled while it runs, because its worker may be one of"
+            " another program: use an executor without a name, or let the call look at an Event"
         )
 
     # ---- receiving results from elsewhere

@@ -443,7 +443,10 @@ def _checked_task_timeout(seconds: Any, name: str | None) -> float | None:
     if seconds is None:
         return None
     if name is not None:
-        raise ValueError("task_timeout is for pools without a name: workers elsewhere do not know it")
+        raise ValueError(
+            f"task_timeout is for pools without a name: a task of {name} may run in a worker of another program, which"
+            " does not know the limit. Use a pool without a name, or let the task limit itself, with signal.alarm"
+        )
     return validate_positive("task_timeout", seconds)
 
 

@@ -296,6 +296,19 @@ def test_pool_whose_threads_cannot_be_started_leaves_nothing_behind(
     assert not [each for each in distsync.multiprocessing.active_children() if each not in before]
 
 
+def test_limit_for_tasks_of_a_pool_with_a_name_is_refused_with_the_reason_and_advice(client: Client) -> None:
+    with pytest.raises(ValueError, match=r"a worker of another program.*without a name.*signal\.alarm"):
+        Pool(1, name="p", task_timeout=1)
+    with Executor(1, name="p") as executor:
+        event = Event(name="go")
+        future = executor.submit(remote_pool.wait_for, "go")
+        assert Event(name="go-begun").wait(LONG)
+        with pytest.raises(ValueError, match=r"another program.*without a name.*an Event"):
+            future.cancel(running=True)
+        event.set()
+        assert future.result(LONG)
+
+
 def test_pool_cannot_be_pickled(client: Client) -> None:
     with Pool(1, name="p") as pool, pytest.raises(NotImplementedError):
         pickle.dumps(pool)
@@ -567,6 +580,15 @@ def test_child_that_a_task_forks_ends_as_a_program_and_sends_no_result(client: C
         for end, code in (("returns", 0), ("raises", 1), ("exits", 3)):
             assert pool.apply_async(remote_pool.fork_child, (end,)).get(LONG) == code
         assert pool.map_async(remote_pool.square, range(5), 1).get(LONG) == [0, 1, 4, 9, 16]
+    pool.join()
+
+
+@pytest.mark.parametrize("name", [None, "p"], ids=["pipes", "shared"])
+def test_task_can_limit_itself_by_an_alarm(client: Client, name: str | None) -> None:
+    with Pool(1, name=name) as pool:
+        with pytest.raises(TimeoutError, match="the alarm"):
+            pool.apply_async(remote_pool.sleep_with_alarm, (UNIT / 10,)).get(LONG)
+        assert pool.apply_async(remote_pool.square, (3,)).get(LONG) == 9
     pool.join()
 
 

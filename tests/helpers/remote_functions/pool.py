@@ -370,3 +370,18 @@ class Made:
 def sleep_and_print(seconds: float, text: str) -> None:
     time.sleep(seconds)
     print(text, flush=True)
+
+
+def sleep_with_alarm(seconds: float) -> None:
+    """Sleep until SIGALRM, which raises TimeoutError."""
+
+    def end(*_: object) -> None:
+        raise TimeoutError("the alarm")
+
+    before = signal.signal(signal.SIGALRM, end)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        time.sleep(600)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
