@@ -413,7 +413,7 @@ def test_tasks_that_wait_to_be_put_cost_1_request_per_100_and_2_for_the_next_seg
             calling._window = math.inf
             calling._to_put.notify()
             assert calling._changed.wait_for(lambda: not (calling._waiting or calling._being_put), PATIENCE)
-        assert cost.requests <= 5 * 3 + 4  # the last ones find the tail, if a segment was not filled exactly
+        assert cost.requests <= 5 * 3 + 10  # some to find the last segment, and a look at callers now and then
         pool.terminate()
     pool.join()
 
