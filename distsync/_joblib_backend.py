@@ -29,7 +29,7 @@ from distsync._client.clocks import wait_clock
 from distsync.errors import DeadlineError, DistsyncError, PayloadTooLargeError
 from distsync.futures import Executor, PoolFuture
 from distsync.multiprocessing import get_context
-from distsync.multiprocessing._worker_base import BaseWorker
+from distsync.multiprocessing._pool.worker_base import BaseWorker
 
 if TYPE_CHECKING:
     from distsync._client.client import Client

@@ -10,10 +10,10 @@ import click
 from distsync._client.client import Client
 from distsync.cli.signals import SignalListener
 from distsync.errors import DistsyncError
-from distsync.multiprocessing._local_workers import LocalWorkers
-from distsync.multiprocessing._pool_codec import LIMIT_BYTES, PoolCodec
-from distsync.multiprocessing._pool_worker import new_core
-from distsync.multiprocessing._worker_base import WorkerSpec
+from distsync.multiprocessing._pool.local_workers import LocalWorkers
+from distsync.multiprocessing._pool.pool_codec import LIMIT_BYTES, PoolCodec
+from distsync.multiprocessing._pool.pool_worker import new_core
+from distsync.multiprocessing._pool.worker_base import WorkerSpec
 from distsync.multiprocessing.context import default_context
 from distsync.multiprocessing.pool import MAX_DELIVERIES
 

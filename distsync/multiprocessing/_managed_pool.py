@@ -19,8 +19,8 @@ from distsync._log import OwnLogger
 from distsync._pickle import stable_pickle_name
 from distsync._protocols.pool.owner import CLOSE, ENDED, RUN, TERMINATE, PoolOwner
 from distsync.errors import ClientClosedError, DistsyncError
-from distsync.multiprocessing._pool_client import LAST_S, PoolClient
-from distsync.multiprocessing._pool_worker import new_core
+from distsync.multiprocessing._pool.pool_client import LAST_S, PoolClient
+from distsync.multiprocessing._pool.pool_worker import new_core
 from distsync.multiprocessing.pool import Pool
 
 if TYPE_CHECKING:

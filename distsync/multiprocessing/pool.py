@@ -1,10 +1,10 @@
 """Pool: worker processes of this machine and of others that share tasks.
 
 The class is multiprocessing's own Pool with other threads and queues. What the callers of all pools
-have in common is in _pool_caller.py, and what all workers have in common in _worker_base.py. The
-tasks of local workers travel by pipes: _pipe_caller.py, _pipe_worker.py. A pool with a name shares a
-queue of the server with workers and callers elsewhere: _pool_client.py and _pool_worker.py; with local
-workers too, _working_client.py and _shared_pipe_worker.py.
+have in common is in _pool/pool_caller.py, and what all workers have in common in worker_base.py there. The
+tasks of local workers travel by pipes: pipe_caller.py, pipe_worker.py. A pool with a name shares a
+queue of the server with workers and callers elsewhere: pool_client.py and pool_worker.py; with local
+workers too, working_client.py and shared_pipe_worker.py.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from distsync.errors import StillUsedError
 if TYPE_CHECKING:
     from distsync._client.client import Client
     from distsync._client.outage_limit import OutageLimit
-    from distsync.multiprocessing._pipe_caller import PipeCaller
+    from distsync.multiprocessing._pool.pipe_caller import PipeCaller
 
 #: Default number of workers that may exit while they run a task, before the task is abandoned.
 MAX_DELIVERIES = 5
@@ -189,14 +189,14 @@ class Pool(_stdlib.Pool, SharedObject):
     ) -> None:
         """Start the caller."""
         with importing():
-            from distsync.multiprocessing._pipe_caller import PipeCaller
-            from distsync.multiprocessing._pipe_feed import FedWorkers
-            from distsync.multiprocessing._pipe_worker import run_pipe_worker
-            from distsync.multiprocessing._pool_client import PoolClient
-            from distsync.multiprocessing._pool_codec import describe_initializer
-            from distsync.multiprocessing._shared_pipe_worker import run_shared_pipe_worker
-            from distsync.multiprocessing._worker_base import WorkerSpec
-            from distsync.multiprocessing._working_client import WorkingPoolClient
+            from distsync.multiprocessing._pool.pipe_caller import PipeCaller
+            from distsync.multiprocessing._pool.pipe_feed import FedWorkers
+            from distsync.multiprocessing._pool.pipe_worker import run_pipe_worker
+            from distsync.multiprocessing._pool.pool_client import PoolClient
+            from distsync.multiprocessing._pool.pool_codec import describe_initializer
+            from distsync.multiprocessing._pool.shared_pipe_worker import run_shared_pipe_worker
+            from distsync.multiprocessing._pool.worker_base import WorkerSpec
+            from distsync.multiprocessing._pool.working_client import WorkingPoolClient
 
         initargs = tuple(initargs)
         client, limit, most = self.client, _checked_limit(max_payload), _checked_deliveries(max_deliveries)
@@ -237,7 +237,7 @@ class Pool(_stdlib.Pool, SharedObject):
 
     def _new_display(self) -> Any:
         with importing():
-            from distsync.multiprocessing._progress_display import ProgressDisplay
+            from distsync.multiprocessing._pool.progress_display import ProgressDisplay
 
         return ProgressDisplay(None if self._is_unnamed else self.name)
 
@@ -465,7 +465,7 @@ def _too_many_files(error: OSError, workers: int) -> OSError:
 def _checked_limit(max_payload: Any) -> int:
     """Return the maximum size of a payload in bytes."""
     with importing():
-        from distsync.multiprocessing._pool_codec import LIMIT_BYTES, MAX_BYTES
+        from distsync.multiprocessing._pool.pool_codec import LIMIT_BYTES, MAX_BYTES
 
     if max_payload is None:
         return LIMIT_BYTES

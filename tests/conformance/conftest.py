@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 from helpers.reached import Reached, requests_of
 
-from distsync.multiprocessing._pipe_caller import PipeCaller
+from distsync.multiprocessing._pool.pipe_caller import PipeCaller
 
 CONNECTED = ("face", "start_method", "connected")
 """The fixtures after which the client is connected."""

@@ -75,7 +75,7 @@ MIXINS = {
 }
 """CPython's mixin for each start method."""
 
-PRELOADED = ["distsync.futures", "distsync.multiprocessing._pipe_worker", "test.support"]
+PRELOADED = ["distsync.futures", "distsync.multiprocessing._pool.pipe_worker", "test.support"]
 
 OWN_PARTS = "looks at threads and queues of CPython's own executor"
 ENDED = "joins the process object of a worker that has ended; here it is closed"

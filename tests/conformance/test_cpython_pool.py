@@ -16,7 +16,7 @@ pytest.importorskip("test._test_multiprocessing", reason="this Python comes with
 from helpers.cpython_processes import ALL, POOLS, is_chosen, run_all, started_by
 from helpers.reached import requests_of
 
-from distsync.multiprocessing._pipe_caller import PipeCaller
+from distsync.multiprocessing._pool.pipe_caller import PipeCaller
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning"),

@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from typing import Any
 
 from distsync._client.client import Client
-from distsync.multiprocessing._pool_codec import LIMIT_BYTES
-from distsync.multiprocessing._pool_worker import Worker
-from distsync.multiprocessing._worker_base import READY, WorkerSpec, client_with
+from distsync.multiprocessing._pool.pool_codec import LIMIT_BYTES
+from distsync.multiprocessing._pool.pool_worker import Worker
+from distsync.multiprocessing._pool.worker_base import READY, WorkerSpec, client_with
 from distsync.multiprocessing.pool import MAX_DELIVERIES
 from helpers.leak_census import Observer
 

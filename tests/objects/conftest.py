@@ -16,7 +16,7 @@ from distsync._client import default_client
 from distsync._client.client import Client
 from distsync._client.lease import holds
 from distsync._protocols.state import election
-from distsync.multiprocessing._pool_worker import Worker
+from distsync.multiprocessing._pool.pool_worker import Worker
 from distsync.testing.faulty_proxy import Proxy
 from distsync.threading import Event
 

@@ -31,9 +31,10 @@ from distsync import (
 from distsync._client import default_client
 from distsync._client.client import Client
 from distsync.futures import Executor
-from distsync.multiprocessing import _pipe_caller, _pool_caller, get_context
-from distsync.multiprocessing._pipe_codec import DONE, LEAVING, RESULT, TASK
-from distsync.multiprocessing._pipe_feed import PipeTask, WorkerFeed
+from distsync.multiprocessing import get_context
+from distsync.multiprocessing._pool import pipe_caller, pool_caller
+from distsync.multiprocessing._pool.pipe_codec import DONE, LEAVING, RESULT, TASK
+from distsync.multiprocessing._pool.pipe_feed import PipeTask, WorkerFeed
 from distsync.multiprocessing.pool import Pool
 
 LONG = 3 * PATIENCE
@@ -355,7 +356,7 @@ def test_tasks_are_done_by_the_workers_that_live_if_others_cannot_be_replaced(
     def fail(_: object) -> None:
         raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
 
-    monkeypatch.setattr(_pool_caller, "RETRY_S", 0.01)
+    monkeypatch.setattr(pool_caller, "RETRY_S", 0.01)
     with context.Pool(2) as pool:
         crew: Any = pool._crew
         eventually(lambda: all(member.is_ready for member in crew._members))
@@ -599,7 +600,7 @@ def test_pool_that_is_terminated_in_the_middle_ends_and_leaves_no_thread_or_file
 def test_iterable_and_callback_that_block_do_not_keep_a_terminated_pool(
     unreachable: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_pipe_caller, "LAST_S", UNIT)
+    monkeypatch.setattr(pipe_caller, "LAST_S", UNIT)
     go, reached = threading.Event(), threading.Event()
 
     def numbers() -> Iterator[int]:

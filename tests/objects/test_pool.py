@@ -45,9 +45,9 @@ from distsync._client.naming.inference import PrivateObjectWarning
 from distsync._protocols.pool.callers import remove_caller
 from distsync.errors import WorkerStartError
 from distsync.futures import Executor
-from distsync.multiprocessing import _pipe_caller, _pool_client, _pool_worker
-from distsync.multiprocessing._pool_codec import MainProgram, main_module_of
-from distsync.multiprocessing._pool_worker import Worker
+from distsync.multiprocessing._pool import pipe_caller, pool_client, pool_worker
+from distsync.multiprocessing._pool.pool_codec import MainProgram, main_module_of
+from distsync.multiprocessing._pool.pool_worker import Worker
 from distsync.multiprocessing.pool import MaybeEncodingError, Pool, RemoteTraceback
 from distsync.testing.faulty_proxy import Proxy
 
@@ -122,7 +122,7 @@ def test_worker_with_maxtasksperchild_keeps_its_result_until_a_server_answers(
     make_far: MakeClient, proxy: Proxy, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """It exited after the session timeout, as at the end of a program, and another worker ran the task again."""
-    monkeypatch.setattr(_pool_worker, "POLL_S", UNIT)
+    monkeypatch.setattr(pool_worker, "POLL_S", UNIT)
     begun, may_end, ended = tmp_path / "begun", tmp_path / "may_end", tmp_path / "ended"
     client = make_far(session_timeout=20 * UNIT)
     with Pool(1, name="p", maxtasksperchild=1, client=client) as pool:
@@ -166,7 +166,7 @@ def test_pool_returns_results_and_errors_as_in_multiprocessing(client: Client, o
 def test_pool_that_was_denied_to_recreate_its_caller_znode_works_once_permitted(
     client: Client, observer: Observer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_pool_client, "REFUSED_S", UNIT)
+    monkeypatch.setattr(pool_client, "REFUSED_S", UNIT)
     with Pool(0, name="p") as pool:
         assert pool.apply_async(remote_pool.square, (2,)).get(LONG) == 4
         (alive,) = [path for path in observer.tree(pool.path) if path.endswith("/alive")]
@@ -186,16 +186,16 @@ def test_pool_that_was_denied_to_recreate_its_caller_znode_works_once_permitted(
 def test_tasks_submitted_while_their_caller_is_removed_fail_and_later_ones_succeed(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    waits, is_full = threading.Event(), _pool_client.PoolClient._is_full
+    waits, is_full = threading.Event(), pool_client.PoolClient._is_full
 
-    def is_full_with_signal(caller: _pool_client.PoolClient) -> bool:
+    def is_full_with_signal(caller: pool_client.PoolClient) -> bool:
         if is_full(caller):
             waits.set()  # the caller holds the condition until it waits
             return True
         return False
 
-    monkeypatch.setattr(_pipe_caller, "UNDER_WAY", 2)
-    monkeypatch.setattr(_pool_client.PoolClient, "_is_full", is_full_with_signal)
+    monkeypatch.setattr(pipe_caller, "UNDER_WAY", 2)
+    monkeypatch.setattr(pool_client.PoolClient, "_is_full", is_full_with_signal)
     with Pool(0, name="p") as pool:
         result = pool.map_async(remote_pool.wait_for, ["go"] * 5, chunksize=1)
         assert waits.wait(LONG)
@@ -214,14 +214,14 @@ def test_task_submitted_right_after_its_caller_was_replaced_is_not_lost(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     results: list[Any] = []
-    deliver = _pool_client.PoolClient._fail
+    deliver = pool_client.PoolClient._fail
 
-    def submit_and_fail(calling: _pool_client.PoolClient, *lost: Any) -> None:
+    def submit_and_fail(calling: pool_client.PoolClient, *lost: Any) -> None:
         results.append(pool.apply_async(remote_pool.square, (3,)))
         deliver(calling, *lost)
 
     with Pool(1, name="p") as pool:
-        monkeypatch.setattr(_pool_client.PoolClient, "_fail", submit_and_fail)
+        monkeypatch.setattr(pool_client.PoolClient, "_fail", submit_and_fail)
         calling = pool._submitting
         client.run(remove_caller(calling._core, calling.caller))
         eventually(lambda: results)
@@ -376,7 +376,7 @@ def test_memory_of_a_worker_that_waits_for_each_task_does_not_grow(worker: Worke
 
 
 def test_worker_remembers_a_limited_number_of_callers(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_pool_worker, "MAX_ACCEPTED", 3)
+    monkeypatch.setattr(pool_worker, "MAX_ACCEPTED", 3)
     for _ in range(5):
         with Pool(0, name="p") as pool:
             assert pool.apply(abs, (-1,)) == 1

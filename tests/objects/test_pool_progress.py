@@ -26,8 +26,9 @@ from distsync._client.client import Client
 from distsync._protocols.pool import workers
 from distsync._protocols.steps import Signal
 from distsync.futures import Executor
-from distsync.multiprocessing import _progress_display, get_context
-from distsync.multiprocessing._pool_worker import new_core
+from distsync.multiprocessing import get_context
+from distsync.multiprocessing._pool import progress_display
+from distsync.multiprocessing._pool.pool_worker import new_core
 from distsync.multiprocessing.pool import Pool
 from distsync.testing.faulty_proxy import Proxy
 
@@ -112,9 +113,9 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[Terminal]:
 @pytest.fixture
 def logged(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
     """Make stderr a file, and let lines be logged without long pauses."""
-    monkeypatch.setattr(_progress_display, "can_draw", lambda *_: False)
-    monkeypatch.setattr(_progress_display, "FIRST_LINE_S", 0.01)
-    monkeypatch.setattr(_progress_display, "MAX_PAUSE_S", 0.01)
+    monkeypatch.setattr(progress_display, "can_draw", lambda *_: False)
+    monkeypatch.setattr(progress_display, "FIRST_LINE_S", 0.01)
+    monkeypatch.setattr(progress_display, "MAX_PAUSE_S", 0.01)
     caplog.set_level(logging.INFO, "distsync.multiprocessing")
     return caplog
 
@@ -159,7 +160,7 @@ def test_lines_of_a_pool_with_a_name_tell_workers_apart(client: Client, logged: 
 def test_total_of_a_map_is_known_before_its_tasks_are_sent(
     unreachable: Client, logged: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("distsync.multiprocessing._pipe_caller.UNDER_WAY", 4)
+    monkeypatch.setattr("distsync.multiprocessing._pool.pipe_caller.UNDER_WAY", 4)
     with Pool(1, progress=True) as pool:
         pool.map(remote_pool.slow_square, range(12), 1)
     assert {re.findall(r"of ([\w ]+) items", line)[0] for line in logged.messages} == {"12"}
@@ -169,7 +170,7 @@ def test_total_has_all_items_of_jobs_that_wait_for_others(
     unreachable: Client, logged: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Each counted as one item, and an iterable of known length as one of unknown length."""
-    monkeypatch.setattr("distsync.multiprocessing._pipe_caller.UNDER_WAY", 4)
+    monkeypatch.setattr("distsync.multiprocessing._pool.pipe_caller.UNDER_WAY", 4)
     begun, may_end, ended = tmp_path / "begun", tmp_path / "may_end", tmp_path / "ended"
     with Pool(1, progress=True) as pool:
         results: list[Any] = [pool.apply_async(remote_pool.wait_for_file, (begun, may_end, ended))]
@@ -346,7 +347,7 @@ def test_interrupted_program_leaves_a_usable_terminal(
 def test_terminal_that_is_gone_stops_no_task(
     terminal: Terminal, unreachable: Client, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_progress_display, "can_draw", lambda *_: True)  # it is gone right after this look
+    monkeypatch.setattr(progress_display, "can_draw", lambda *_: True)  # it is gone right after this look
     terminal.use(read=False)
     terminal.hang_up()
     with Pool(1, progress=True) as pool:
@@ -358,7 +359,7 @@ def test_terminal_that_is_gone_stops_no_task(
 def test_terminal_that_takes_nothing_delays_no_task(
     terminal: Terminal, unreachable: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_progress_display, "END_S", 0.1)
+    monkeypatch.setattr(progress_display, "END_S", 0.1)
     terminal.use(read=False)
     terminal.fill()
     with Pool(1, progress=True) as pool:
@@ -374,7 +375,7 @@ def test_progress_on_a_terminal_without_rich_says_what_to_install(
     terminal: Terminal, unreachable: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     terminal.use(read=False)
-    monkeypatch.delitem(sys.modules, "distsync.multiprocessing._progress_bar", raising=False)
+    monkeypatch.delitem(sys.modules, "distsync.multiprocessing._pool.progress_bar", raising=False)
     monkeypatch.setitem(sys.modules, "rich.console", None)
     with pytest.raises(ModuleNotFoundError, match=r"distsync\[cli\]"):
         Pool(1, progress=True)

@@ -29,7 +29,7 @@ from distsync._protocols.steps import Children, GetData, Node
 from distsync._protocols.transactions.coordinator import TransactionCore
 from distsync._protocols.transactions.vote_records import ABORT, Decision
 from distsync.errors import ShutDown
-from distsync.multiprocessing._task_claims import TaskClaims
+from distsync.multiprocessing._pool.task_claims import TaskClaims
 
 ALL = Faults(
     lost_request=0.01,

@@ -12,7 +12,7 @@ import pytest
 from distsync._protocols.payload_chunks import PART_BYTES, is_large, parts_of, unsplit
 from distsync._protocols.pool.tasks import PoolSegments, Task, task_of
 from distsync.errors import CorruptNodeError, TaskLostError, WorkerStartError
-from distsync.multiprocessing._pool_codec import describe_initializer
+from distsync.multiprocessing._pool.pool_codec import describe_initializer
 
 TASK = Task("0d2f0b5e-6c4f-4a53-9be5-4a1a9a8f4b11", 12, 3)
 GUID = "7a1e0d4c-26c5-4d0a-8d4f-5d8f0c1c2b33"
@@ -84,7 +84,7 @@ def test_description_of_a_lambda_contains_its_line() -> None:
 @pytest.mark.parametrize("seed", ["1", "2"])
 def test_description_of_an_initializer_is_the_same_in_each_process(seed: str) -> None:
     args = "({'a', 'b', 'c', 'd'}, {'x': ''.join(['a', 'b']), 'y': frozenset('abc')}, 'ab', 'ab')"
-    code = f"from distsync.multiprocessing._pool_codec import describe_initializer as f; print(f(print, {args}))"
+    code = f"from distsync.multiprocessing._pool.pool_codec import describe_initializer as f; print(f(print, {args}))"
     run = [sys.executable, "-c", code]
     said = subprocess.run(run, env={"PYTHONHASHSEED": seed}, capture_output=True, text=True, check=True).stdout
     assert said.strip() == describe_initializer(print, eval(args))

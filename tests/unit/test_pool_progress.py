@@ -7,9 +7,9 @@ import logging
 
 import pytest
 
-from distsync.multiprocessing import _progress_display
-from distsync.multiprocessing._progress import MIN_PERIOD_S, ProgressMeter, ProgressState, can_draw, duration_text
-from distsync.multiprocessing._progress_display import FIRST_LINE_S, MAX_PAUSE_S, ProgressDisplay, ProgressLog
+from distsync.multiprocessing._pool import progress_display
+from distsync.multiprocessing._pool.progress import MIN_PERIOD_S, ProgressMeter, ProgressState, can_draw, duration_text
+from distsync.multiprocessing._pool.progress_display import FIRST_LINE_S, MAX_PAUSE_S, ProgressDisplay, ProgressLog
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ class Source:
 
 @pytest.fixture
 def display(monkeypatch: pytest.MonkeyPatch) -> ProgressDisplay:
-    monkeypatch.setattr(_progress_display.sys, "stderr", io.StringIO())
+    monkeypatch.setattr(progress_display.sys, "stderr", io.StringIO())
     monkeypatch.setattr(ProgressDisplay, "_start", lambda self: None)
     made = ProgressDisplay(None)
     made.watch(Source())
@@ -175,7 +175,7 @@ def test_bar_leaves_out_what_has_no_room(width: int, line: str) -> None:
     pytest.importorskip("rich", reason="the extra cli is not installed")
     from rich.console import Console
 
-    from distsync.multiprocessing._progress_bar import TerminalBar
+    from distsync.multiprocessing._pool.progress_bar import TerminalBar
 
     console = Console(file=io.StringIO(), width=width)
     bar = TerminalBar("tasks", io.StringIO())

@@ -20,7 +20,7 @@ from distsync._protocols.queues.claim_layout import ClaimedItem
 from distsync._protocols.steps import Wait
 from distsync.futures import Executor
 from distsync.multiprocessing import Manager
-from distsync.multiprocessing._pool_worker import Worker
+from distsync.multiprocessing._pool.pool_worker import Worker
 from distsync.multiprocessing.pool import Pool
 from helpers.pools import worker_spec
 from helpers.timing import UNIT, eventually

@@ -32,7 +32,7 @@ from distsync._protocols.queues.bulk import Progress
 from distsync._protocols.queues.claim_layout import ClaimedItem
 from distsync._protocols.steps import Wait
 from distsync.errors import NoNodeError, OutcomeUnknownError
-from distsync.multiprocessing._pool_worker import FinishedTask, put_results
+from distsync.multiprocessing._pool.pool_worker import FinishedTask, put_results
 
 PATH = f"{ROOT}/pool/p"
 GUID = "00000000-0000-4000-8000-000000000001"

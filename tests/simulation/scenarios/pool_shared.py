@@ -24,11 +24,11 @@ from distsync._protocols.queues.claim_layout import ClaimedItem
 from distsync._protocols.retries import read
 from distsync._protocols.steps import Children, Exists, Signal, Wait, Watch
 from distsync.errors import NoNodeError, OutcomeUnknownError
-from distsync.multiprocessing._pipe_codec import TASK, split_shared_task
-from distsync.multiprocessing._pipe_feed import PipeTask
-from distsync.multiprocessing._pool_worker import FinishedTask
-from distsync.multiprocessing._task_claims import TaskClaims
-from distsync.multiprocessing._working_client import NoLongerIdleError
+from distsync.multiprocessing._pool.pipe_codec import TASK, split_shared_task
+from distsync.multiprocessing._pool.pipe_feed import PipeTask
+from distsync.multiprocessing._pool.pool_worker import FinishedTask
+from distsync.multiprocessing._pool.task_claims import TaskClaims
+from distsync.multiprocessing._pool.working_client import NoLongerIdleError
 
 PATH = f"{ROOT}/pool/p"
 

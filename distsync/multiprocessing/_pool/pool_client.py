@@ -1,7 +1,7 @@
 """A caller of a pool with a name, which puts its tasks into the queue of the server.
 
 Besides the threads of all callers, one puts tasks into the queue, and one receives results. A caller with
-local workers does more: see _working_client.py.
+local workers does more: see working_client.py.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ from distsync.errors import (
     PayloadTooLargeError,
     TaskLostError,
 )
-from distsync.multiprocessing import _pipe_codec
-from distsync.multiprocessing._local_workers import LocalWorkers
-from distsync.multiprocessing._pipe_caller import PipeCaller
-from distsync.multiprocessing._pipe_codec import TASK, shared_task_prefix
-from distsync.multiprocessing._pipe_feed import PipeTask
-from distsync.multiprocessing._pool_caller import TERMINATE, ProgressListener
-from distsync.multiprocessing._pool_codec import Call, Label, PoolCodec
-from distsync.multiprocessing._task_claims import TaskClaims
-from distsync.multiprocessing._worker_base import WorkerSpec
+from distsync.multiprocessing._pool import pipe_codec
+from distsync.multiprocessing._pool.local_workers import LocalWorkers
+from distsync.multiprocessing._pool.pipe_caller import PipeCaller
+from distsync.multiprocessing._pool.pipe_codec import TASK, shared_task_prefix
+from distsync.multiprocessing._pool.pipe_feed import PipeTask
+from distsync.multiprocessing._pool.pool_caller import TERMINATE, ProgressListener
+from distsync.multiprocessing._pool.pool_codec import Call, Label, PoolCodec
+from distsync.multiprocessing._pool.task_claims import TaskClaims
+from distsync.multiprocessing._pool.worker_base import WorkerSpec
 
 #: Maximum bytes of the tasks that are put with one call.
 AT_ONCE_BYTES = 4_000_000
@@ -323,7 +323,7 @@ class PoolClient(PipeCaller):
     # ---- receiving results from elsewhere
 
     def _outcome(self, task: PipeTask, kind: int, payload: bytes) -> tuple[bool, Any]:
-        return self._decoded(task, kind == _pipe_codec.REFUSED, payload)
+        return self._decoded(task, kind == pipe_codec.REFUSED, payload)
 
     def _decoded(self, task: PipeTask, is_refused: bool, payload: bytes) -> tuple[bool, Any]:
         """Return whether the function returned, and the value or the exception."""

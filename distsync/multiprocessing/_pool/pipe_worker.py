@@ -16,9 +16,9 @@ from typing import Any
 from distsync._client import default_client
 from distsync._client.payload_codec import reason_of
 from distsync.errors import PayloadTooLargeError
-from distsync.multiprocessing._pipe_codec import DONE, LEAVING, REFUSED, RESULT, TASK, PipeCodec
-from distsync.multiprocessing._pool_codec import later_function_advice
-from distsync.multiprocessing._worker_base import (
+from distsync.multiprocessing._pool.pipe_codec import DONE, LEAVING, REFUSED, RESULT, TASK, PipeCodec
+from distsync.multiprocessing._pool.pool_codec import later_function_advice
+from distsync.multiprocessing._pool.worker_base import (
     BaseWorker,
     WorkerInterrupt,
     WorkerSpec,

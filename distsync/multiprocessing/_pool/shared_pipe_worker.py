@@ -9,11 +9,11 @@ from typing import Any
 from distsync._client.client import Client
 from distsync._protocols.pool.callers import remove_caller
 from distsync.errors import DistsyncError, PayloadRefusedError
-from distsync.multiprocessing._pipe_codec import DONE, REFUSED, split_shared_task
-from distsync.multiprocessing._pipe_worker import PipeWorker, WorkerPipes
-from distsync.multiprocessing._pool_codec import PoolCodec, StaleProgramError
-from distsync.multiprocessing._pool_worker import new_core
-from distsync.multiprocessing._worker_base import (
+from distsync.multiprocessing._pool.pipe_codec import DONE, REFUSED, split_shared_task
+from distsync.multiprocessing._pool.pipe_worker import PipeWorker, WorkerPipes
+from distsync.multiprocessing._pool.pool_codec import PoolCodec, StaleProgramError
+from distsync.multiprocessing._pool.pool_worker import new_core
+from distsync.multiprocessing._pool.worker_base import (
     EXIT_TIMEOUT_S,
     WorkerInterrupt,
     WorkerSpec,

@@ -22,7 +22,7 @@ from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
 from distsync._client.settings import Settings
-from distsync.multiprocessing._pool_codec import check_codec_of_pool
+from distsync.multiprocessing._pool.pool_codec import check_codec_of_pool
 
 _SHARED_TASK = struct.Struct("<H?")
 TASK, RESULT = struct.Struct("<qqq"), struct.Struct("<qqqdB")

@@ -47,8 +47,8 @@ from distsync.errors import (
     PayloadRefusedError,
     ShutDown,
 )
-from distsync.multiprocessing._pool_codec import NO_INITIALIZER, PoolCodec, StaleProgramError
-from distsync.multiprocessing._worker_base import (
+from distsync.multiprocessing._pool.pool_codec import NO_INITIALIZER, PoolCodec, StaleProgramError
+from distsync.multiprocessing._pool.worker_base import (
     EXIT_TIMEOUT_S,
     FAILED,
     POLL_S,

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from distsync._client.clocks import wait_clock
 from distsync.errors import TaskLostError
-from distsync.multiprocessing._local_workers import LocalWorkers, WorkerProcess
-from distsync.multiprocessing._pipe_codec import LEAVING, RESULT
-from distsync.multiprocessing._pipe_worker import WorkerPipes, run_pipe_worker
-from distsync.multiprocessing._worker_base import WorkerSpec
+from distsync.multiprocessing._pool.local_workers import LocalWorkers, WorkerProcess
+from distsync.multiprocessing._pool.pipe_codec import LEAVING, RESULT
+from distsync.multiprocessing._pool.pipe_worker import WorkerPipes, run_pipe_worker
+from distsync.multiprocessing._pool.worker_base import WorkerSpec
 
 if TYPE_CHECKING:
     from distsync._protocols.queues.claim_layout import ClaimedItem

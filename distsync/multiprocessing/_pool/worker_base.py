@@ -19,7 +19,7 @@ from distsync._client.client import Client
 from distsync._client.payload_codec import reason_of
 from distsync._client.settings import Settings
 from distsync.errors import PayloadPickleError, PayloadTooLargeError
-from distsync.multiprocessing._pool_codec import PoolCodec
+from distsync.multiprocessing._pool.pool_codec import PoolCodec
 
 #: Seconds between checks of the parent. Every fifth one also checks the pool's callers.
 POLL_S = 1.0

@@ -341,9 +341,7 @@ def main_module_of(wanted: MainProgram, place: str) -> Iterator[None]:
         raise
     except (Exception, SystemExit) as error:  # a program without ``if __name__`` may exit
         name = wanted.module or wanted.file or "a prompt, or -c"
-        reason = (
-            f"its function is of the program {name}, which this worker cannot load, {reason_of(error)}"
-        )
+        reason = f"its function is of the program {name}, which this worker cannot load, {reason_of(error)}"
         raise PayloadRefusedError(place, reason) from error
     try:
         yield

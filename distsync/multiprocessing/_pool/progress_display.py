@@ -17,7 +17,7 @@ from distsync import _log_thread
 from distsync._client.clocks import wait_clock
 from distsync._import_gate import importing
 from distsync._log import OwnLogger
-from distsync.multiprocessing._progress import ProgressMeter, ProgressState, can_draw
+from distsync.multiprocessing._pool.progress import ProgressMeter, ProgressState, can_draw
 
 #: Seconds until the first line is logged, and the longest pause between two. Each pause is twice as long
 #: as the one before.
@@ -245,7 +245,7 @@ def _new_view(name: str | None) -> ProgressView:
         return _new_log(name)
     try:
         with importing():
-            from distsync.multiprocessing._progress_bar import TerminalBar
+            from distsync.multiprocessing._pool.progress_bar import TerminalBar
     except ImportError as error:
         raise ModuleNotFoundError(
             "progress=True needs rich on a terminal: pip install distsync[cli]", name="rich"

@@ -17,9 +17,9 @@ from distsync._protocols.pool.tasks import DONE, REFUSED, PoolCore, task_of
 from distsync._protocols.queues.claim_layout import ClaimedItem
 from distsync._protocols.steps import Background, StopHolding
 from distsync.errors import CorruptNodeError, DistsyncError, NoNodeError
-from distsync.multiprocessing._pipe_codec import TASK, shared_task_prefix
-from distsync.multiprocessing._pipe_feed import PipeTask
-from distsync.multiprocessing._pool_worker import MAX_ACCEPTED, FinishedTask, put_results
+from distsync.multiprocessing._pool.pipe_codec import TASK, shared_task_prefix
+from distsync.multiprocessing._pool.pipe_feed import PipeTask
+from distsync.multiprocessing._pool.pool_worker import MAX_ACCEPTED, FinishedTask, put_results
 
 logger = OwnLogger("distsync.multiprocessing")
 

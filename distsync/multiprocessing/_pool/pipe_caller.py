@@ -31,11 +31,11 @@ from distsync.errors import (
     TaskTimeoutError,
     WorkerStartError,
 )
-from distsync.multiprocessing._pipe_codec import DONE, TASK, PipeCodec
-from distsync.multiprocessing._pipe_feed import PipeTask, WorkerFeed
-from distsync.multiprocessing._pool_caller import TERMINATE, UNDER_WAY, PoolCaller, ProgressListener
-from distsync.multiprocessing._pool_codec import Label
-from distsync.multiprocessing._worker_base import WorkerSpec
+from distsync.multiprocessing._pool.pipe_codec import DONE, TASK, PipeCodec
+from distsync.multiprocessing._pool.pipe_feed import PipeTask, WorkerFeed
+from distsync.multiprocessing._pool.pool_caller import TERMINATE, UNDER_WAY, PoolCaller, ProgressListener
+from distsync.multiprocessing._pool.pool_codec import Label
+from distsync.multiprocessing._pool.worker_base import WorkerSpec
 
 #: Maximum bytes of the tasks that wait for a worker.
 WAITING_BYTES = 64_000_000

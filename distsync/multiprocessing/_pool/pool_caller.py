@@ -21,11 +21,11 @@ from distsync._client.outage_limit import OutageLimit
 from distsync._client.payload_codec import reason_of
 from distsync._log import OwnLogger
 from distsync.errors import TaskLostError
-from distsync.multiprocessing._local_workers import LocalWorkers
-from distsync.multiprocessing._pool_codec import Label
+from distsync.multiprocessing._pool.local_workers import LocalWorkers
+from distsync.multiprocessing._pool.pool_codec import Label
 
 if TYPE_CHECKING:
-    from distsync.multiprocessing._progress_display import ProgressSource
+    from distsync.multiprocessing._pool.progress_display import ProgressSource
 
 #: Maximum number of unfinished tasks. At this number, iterables are not read further.
 UNDER_WAY = 4000

@@ -28,12 +28,12 @@ from distsync._protocols.queues.claim_layout import ClaimedItem
 from distsync._protocols.retries import REFUSED_S, read
 from distsync._protocols.steps import Children, Exists, KeepResults, Signal, Wait, WakeReason, Watch
 from distsync.errors import ClientClosedError, DistsyncError, NoNodeError, OutcomeUnknownError, ShutDown
-from distsync.multiprocessing import _pipe_codec
-from distsync.multiprocessing._local_workers import LocalWorkers
-from distsync.multiprocessing._pipe_feed import AHEAD_S, PipeTask, WorkerFeed
-from distsync.multiprocessing._pool_caller import TERMINATE
-from distsync.multiprocessing._pool_client import ASSUMED_DEAD, LAST_S, PoolClient
-from distsync.multiprocessing._pool_worker import BATCH_WINDOW_S, FinishedTask
+from distsync.multiprocessing._pool import pipe_codec
+from distsync.multiprocessing._pool.local_workers import LocalWorkers
+from distsync.multiprocessing._pool.pipe_feed import AHEAD_S, PipeTask, WorkerFeed
+from distsync.multiprocessing._pool.pool_caller import TERMINATE
+from distsync.multiprocessing._pool.pool_client import ASSUMED_DEAD, LAST_S, PoolClient
+from distsync.multiprocessing._pool.pool_worker import BATCH_WINDOW_S, FinishedTask
 
 #: Seconds for which the local workers must have no room before this looks for workers elsewhere, and for
 #: which they must have nothing to do before this claims.
@@ -260,7 +260,7 @@ class WorkingPoolClient(PoolClient):
             super()._accept(task, kind, payload)
             return
         with self._lock:
-            kind_elsewhere = DONE if kind == _pipe_codec.DONE else REFUSED
+            kind_elsewhere = DONE if kind == pipe_codec.DONE else REFUSED
             self._claims.finished.append(FinishedTask(task.delivery, kind_elsewhere, payload))
             self._to_put.notify()
 

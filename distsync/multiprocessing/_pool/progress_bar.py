@@ -13,7 +13,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from distsync.multiprocessing._progress import ProgressState, can_draw, duration_text
+from distsync.multiprocessing._pool.progress import ProgressState, can_draw, duration_text
 
 #: Seconds between two looks, and between two redraws if only the time has changed.
 LOOK_S, REDRAW_S = 0.1, 1.0

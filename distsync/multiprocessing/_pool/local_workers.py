@@ -9,8 +9,8 @@ from multiprocessing.connection import Pipe
 from typing import Any
 
 from distsync._client.clocks import wait_clock
-from distsync.multiprocessing._pool_worker import run_worker
-from distsync.multiprocessing._worker_base import DRAIN, FAILED, READY, TERMINATE, WorkerSpec
+from distsync.multiprocessing._pool.pool_worker import run_worker
+from distsync.multiprocessing._pool.worker_base import DRAIN, FAILED, READY, TERMINATE, WorkerSpec
 
 #: Number of processes that may exit in a row before they are ready, or the number of workers if it is
 #: greater.
@@ -49,9 +49,7 @@ class LocalWorkers:
         daemon: Whether the processes are daemonic, and so may have no children of their own.
     """
 
-    def __init__(
-        self, context: Any, count: int, spec: WorkerSpec, processes: list[Any], daemon: bool = True
-    ) -> None:
+    def __init__(self, context: Any, count: int, spec: WorkerSpec, processes: list[Any], daemon: bool = True) -> None:
         self._context, self.count, self._spec, self._daemon = context, count, spec, daemon
         self.processes = processes
         self._members: list[WorkerProcess] = []

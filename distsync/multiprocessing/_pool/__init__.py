@@ -1,0 +1,1 @@
+"""Pools: callers, workers, and the pipes between them."""
