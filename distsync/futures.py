@@ -51,6 +51,10 @@ _BROKEN: dict[type[BaseException], type[BaseException]] = {
 }
 
 
+#: Held for a moment by the thread that cancels a call.
+_notifying = threading.Lock()
+
+
 class PoolFuture(_stdlib.Future[Result]):
     """A call that was submitted to an Executor, like ``concurrent.futures.Future``.
 
@@ -59,7 +63,7 @@ class PoolFuture(_stdlib.Future[Result]):
     Args:
         withdraw: Called with this future and a limit by `cancel`. It removes the call from the queue
             of the pool, and returns whether no worker had started it. It waits for a server until
-            the limit; None is no limit.
+            the limit; None is the client's default timeout.
         is_running: Called with this future by `running`. It returns whether a worker has started
             the call, and has not finished it.
         interrupt: Called with this future by `cancel`. It kills the worker that runs the call, and
@@ -76,6 +80,8 @@ class PoolFuture(_stdlib.Future[Result]):
     ) -> None:
         super().__init__()
         self._withdraw, self._is_running, self._interrupt = withdraw, is_running, interrupt
+        #: Whether the waiters of a cancelled call are notified.
+        self._is_notified = False
 
     def running(self) -> bool:
         """Return whether a worker has started the call, and has not finished it.
@@ -105,6 +111,11 @@ class PoolFuture(_stdlib.Future[Result]):
 
         Raises:
             ValueError: The call runs, and the executor has a name.
+            DeadlineError: No server answered within the client's default timeout. It is open whether
+                the call runs; cancel it again. If it runs, the future gets its result. If it was
+                cancelled all the same, so is the future as soon as a server answers. Only with a
+                name. Subclass of TimeoutError.
+            OutcomeUnknownError: The session ended before the reply. Only with a name.
 
         Note:
             Costs no request if the executor has no name, or if the call was not sent yet. Otherwise
@@ -119,10 +130,17 @@ class PoolFuture(_stdlib.Future[Result]):
         if self.cancelled():
             return True
         if self.done() or not (self._withdraw(self, limit) or (running and self._interrupt(self))):
-            return False
+            return self.cancelled()
+        return self._end_cancelled()
+
+    def _end_cancelled(self) -> bool:
+        """Become cancelled, and return whether this is. Idempotent."""
         if not super().cancel():
             return False
-        self.set_running_or_notify_cancel()
+        with _notifying:
+            is_first, self._is_notified = not self._is_notified, True
+        if is_first:
+            self.set_running_or_notify_cancel()
         return True
 
 
@@ -283,6 +301,11 @@ class Executor(_stdlib.Executor):
             self._jobs[future] = result._job  # type: ignore[attr-defined]
 
     def _end(self, future: PoolFuture[Any], value: Any, error: BaseException | None) -> None:
+        from distsync.multiprocessing._pool_caller import WithdrawnError  # it was imported with the pool
+
+        if isinstance(error, WithdrawnError):
+            future._end_cancelled()
+            return
         if future.cancelled() or not future.set_running_or_notify_cancel():
             return
         if error is None:

@@ -18,9 +18,12 @@ from helpers.worker_processes import Peer
 
 import distsync.errors
 from distsync import Event
+from distsync._client.client import Client
 from distsync._protocols.pool.tasks import PoolCore
 from distsync._protocols.steps import Wait
+from distsync._wire.codes import OpCode
 from distsync.futures import Executor, TaskLostError, WorkerStartError
+from distsync.testing.faulty_proxy import Proxy, ProxyMode
 
 LONG = 3 * PATIENCE
 
@@ -220,6 +223,74 @@ def test_call_that_is_being_enqueued_can_be_cancelled(client: Any, monkeypatch: 
         eventually(lambda: pool._under_way and not pool._waiting)
         assert future.cancel()
         assert future.cancelled()
+
+
+def submitted(client: Client) -> tuple[Executor, Any]:
+    """Return an executor without workers, and a call that is in its queue."""
+    executor = Executor(0, name="e", client=client)
+    future = executor.submit(remote_pool.square, 3)
+    pool: Any = executor._pool._submitting
+    eventually(lambda: pool._exported and not pool._being_put)
+    return executor, future
+
+
+def cancel_too_late(future: Any) -> None:
+    with pytest.raises(distsync.errors.DeadlineError, match=r"may still run or be cancelled, try again"):
+        with distsync.timeout(4 * UNIT):
+            future.cancel()
+    assert not future.done()
+
+
+def test_cancel_without_a_server_is_limited_and_the_call_still_gets_its_result(
+    client: Client, far: Client, proxy: Proxy
+) -> None:
+    """It waited as long as the outage lasted. That of the standard library never waits."""
+    executor, future = submitted(far)
+    with executor:
+        proxy.refuse()
+        cancel_too_late(future)
+        proxy.heal()
+        with Executor(1, name="e", client=client):
+            assert future.result(LONG) == 9
+        assert not future.cancel()
+
+
+def test_cancel_of_a_call_that_is_being_enqueued_without_a_server_is_limited(far: Client, proxy: Proxy) -> None:
+    executor, before = submitted(far)
+    with executor:
+        assert before.cancel()
+        proxy.refuse()
+        future = executor.submit(remote_pool.square, 3)
+        pool: Any = executor._pool._submitting
+        eventually(lambda: pool._being_put)
+        cancel_too_late(future)
+        proxy.heal()
+        assert future.cancel()
+        assert future.cancelled()
+
+
+@pytest.mark.parametrize("again", [True, False])
+def test_cancel_that_took_effect_after_its_deadline_cancels_the_future(
+    far: Client, proxy: Proxy, monkeypatch: pytest.MonkeyPatch, again: bool
+) -> None:
+    executor, future = submitted(far)
+    dropped = proxy.drop_next_reply(OpCode.MULTI)
+    set_dropped = dropped.set
+
+    def drop_and_refuse() -> None:
+        set_dropped()
+        proxy._set_mode(ProxyMode.REFUSED)
+
+    monkeypatch.setattr(dropped, "set", drop_and_refuse)
+    with executor:
+        cancel_too_late(future)
+        assert not future.done()
+        proxy.heal()
+        if again:
+            assert future.cancel()
+        eventually(future.cancelled)
+        assert future.cancel()
+        assert futures.wait([future], LONG).done == {future}
 
 
 def test_calls_of_another_process_run_on_the_workers_of_the_executor(client: Any, peer: Peer) -> None:

@@ -15,7 +15,8 @@ Znodes: as in queues/claim_layout.py, with items named ``i_<caller>.<job>.<part>
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from distsync._protocols import payload_chunks
@@ -29,7 +30,7 @@ from distsync._protocols.queues.claim_queue import (
     never_delivered,
 )
 from distsync._protocols.queues.segments import BATCH_BYTES, ITEM_BYTES
-from distsync._protocols.receipts import Operation, Receipts
+from distsync._protocols.receipts import Operation, Receipts, Unsettled
 from distsync._protocols.retries import ensure, parent_of, read, read_all
 from distsync._protocols.steps import (
     Background,
@@ -168,6 +169,8 @@ class PoolCore(JoinableCore):
     def __init__(self, path: str, receipts: Receipts) -> None:
         super().__init__(path, receipts)
         self.znodes: PoolSegments = PoolSegments(path)
+        #: Withdrawals that ended before the reply, of which it is not known whether they took effect.
+        self.withdrawals = Unsettled()
 
     # What callers do
 
@@ -188,8 +191,15 @@ class PoolCore(JoinableCore):
             return payload_chunks.unsplit(payload)
         return await payload_chunks.split(self.znodes.parts_path(caller), group, payload)
 
-    async def withdraw_tasks(self, caller: str, job: int | None = None) -> list[Task]:
-        """Withdraw the unclaimed tasks of a caller, or of one of its jobs. Return those withdrawn."""
+    async def withdraw_tasks(
+        self, caller: str, job: int | None = None, on_late: Callable[[Task], object] | None = None
+    ) -> list[Task]:
+        """Withdraw the unclaimed tasks of a caller, or of one of its jobs. Return those withdrawn.
+
+        If the deadline passes before the reply, and a task was withdrawn all the same, ``on_late`` is called with it
+        later. Another call waits for that.
+        """
+        await self.withdrawals.wait_until_settled()
         prefix = f"i_{caller}." if job is None else f"i_{caller}.{job}."
         withdrawn: list[Task] = []
         (listing,) = await read_all(Children(self.znodes.items))
@@ -198,7 +208,7 @@ class PoolCore(JoinableCore):
             names = [] if isinstance(items, NoNodeError) else [one for one in items.names if one.startswith(prefix)]
             paths = [f"{self.znodes.items}/{segment}/{name}" for name in names]
             for start in range(0, len(paths), OUT_AT_ONCE):
-                withdrawn += await self._take_out(paths[start : start + OUT_AT_ONCE])
+                withdrawn += await self._take_out(paths[start : start + OUT_AT_ONCE], on_late)
         for task in withdrawn if job is not None else ():  # otherwise they are deleted with the caller's znode
             await payload_chunks.delete_groups(self.znodes.parts_path(caller), task.group + ".")
         return withdrawn
@@ -209,19 +219,36 @@ class PoolCore(JoinableCore):
         mark = f"~i_{caller}.{job}."
         return not isinstance(listing, NoNodeError) and any(mark in name for name in listing.names)
 
-    async def _take_out(self, paths: Sequence[str]) -> list[Task]:
+    async def _take_out(self, paths: Sequence[str], on_late: Callable[[Task], object] | None = None) -> list[Task]:
         try:
             operations = [
                 operation
                 for path in paths
                 for operation in (*if_unclaimed(self.znodes.claim(path)), Delete(path), SetData(self.znodes.dones))
             ]
-            await self.receipts.commit(*operations)
+            await self.receipts.commit(
+                *operations,
+                on_unknown_outcome=None if on_late is None else partial(self._tell_withdrawn, paths, on_late),
+                unsettled=None if on_late is None else self.withdrawals,
+            )
             return [task_of(path) for path in paths]
         except CONFLICT_ERRORS:
             if len(paths) == 1:
                 return []
-            return [task for path in paths for task in await self._take_out([path])]
+            return [task for path in paths for task in await self._take_out([path], on_late)]
+
+    async def _tell_withdrawn(
+        self, paths: Sequence[str], on_late: Callable[[Task], object], committed: bool | None
+    ) -> None:
+        """Call ``on_late`` with each of the tasks at ``paths`` if they were withdrawn."""
+        for path in paths if committed is not False else ():
+            task = task_of(path)
+            if committed is None:  # no worker has it or has replied
+                item, replies = await read_all(Exists(path), Children(self.znodes.answers(task.caller)))
+                ended = () if isinstance(replies, NoNodeError) else replies.names
+                if item is not None or any(name.startswith(f"{task.job}.{task.part}.") for name in ended):
+                    continue
+            on_late(task)
 
     # What workers do
 

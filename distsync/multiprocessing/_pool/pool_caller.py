@@ -84,6 +84,10 @@ class Notifier:
             self._writer.close()
 
 
+class WithdrawnError(Exception):
+    """A job was withdrawn, as its caller learned after it had waited too long for the reply."""
+
+
 class _FailedAtEnd:
     """The success of a result that the end of the process has failed: False.
 
@@ -272,10 +276,14 @@ class PoolCaller(ABC):
 
         Args:
             job: Number of the job.
-            limit: How long to wait for a server; None waits forever.
+            limit: How long to wait for a server; None waits for the client's default timeout.
 
         Returns:
             True if it was removed. Its result is then never set.
+
+        Raises:
+            DeadlineError: No server replied in time. If the job is found to be removed later, its result is a
+                WithdrawnError.
         """
 
     @abstractmethod

@@ -21,6 +21,7 @@ from distsync._client.clocks import wait_clock
 from distsync._client.deadlines import CLEAN_UP_S
 from distsync._client.outage_limit import CHECK_S, OutageLimit
 from distsync._log import OwnLogger
+from distsync._objects.base import ask_timeout_of
 from distsync._protocols.pool.callers import Caller, Initializer, TaskReply, sweep, sweep_all
 from distsync._protocols.pool.tasks import DONE, REFUSED, PoolCore, Task
 from distsync._protocols.pool.workers import watch_other_workers
@@ -28,6 +29,7 @@ from distsync._protocols.queues.bulk import Progress
 from distsync._protocols.queues.segments import BATCH
 from distsync._protocols.retries import REFUSED_S, parent_of
 from distsync._protocols.steps import KeepResults, Signal, Wait, WakeReason
+from distsync._signal_handlers import raise_if_from_handler
 from distsync.errors import (
     ClientClosedError,
     DeadlineError,
@@ -44,7 +46,7 @@ from distsync.multiprocessing._pool.local_workers import LocalWorkers
 from distsync.multiprocessing._pool.pipe_caller import PipeCaller
 from distsync.multiprocessing._pool.pipe_codec import TASK, shared_task_prefix
 from distsync.multiprocessing._pool.pipe_feed import PipeTask
-from distsync.multiprocessing._pool.pool_caller import TERMINATE, ProgressListener
+from distsync.multiprocessing._pool.pool_caller import TERMINATE, ProgressListener, WithdrawnError
 from distsync.multiprocessing._pool.pool_codec import Call, Label, PoolCodec
 from distsync.multiprocessing._pool.task_claims import TaskClaims
 from distsync.multiprocessing._pool.worker_base import WorkerSpec
@@ -96,6 +98,8 @@ class PoolClient(PipeCaller):
         #: Jobs with tasks that have left `_waiting` but may not be in the queue yet.
         self._being_put: set[int] = set()
         self._to_put = threading.Condition(self._lock)
+        #: Jobs that were withdrawn, as is just being told to their callers, who had given up to wait for that.
+        self._withdrawn_late: set[int] = set()
         self._claims = TaskClaims(core, initializer)
         #: Fires at the end.
         self._ends = Signal()
@@ -253,12 +257,22 @@ class PoolClient(PipeCaller):
 
         Args:
             job: Number of the job.
-            limit: How long to wait for a server; None waits forever.
+            limit: How long to wait for a server; None waits for the client's default timeout.
 
         Returns:
             True if it was removed. Its result is then never set.
+
+        Raises:
+            DeadlineError: No server replied in time. If the job is found to be removed later, its result is a
+                WithdrawnError.
         """
-        while not self._is_sent(job, limit):
+        return self._withdraw(job, limit) or job in self._withdrawn_late
+
+    def _withdraw(self, job: int, limit: OutageLimit | None) -> bool:
+        until = None
+        if limit is None and (seconds := ask_timeout_of(self._client, None)) is not None:
+            until = wait_clock() + seconds
+        while not self._is_sent(job, limit, until):
             if super().withdraw(job, limit):
                 return True
             with self._lock:
@@ -266,7 +280,7 @@ class PoolClient(PipeCaller):
                     return False
         if self._pid != os.getpid() or job in self._being_put:
             return False
-        tasks = self._withdraw_sent(job, limit)
+        tasks = self._withdraw_sent(job, limit, until)
         for each in tasks:
             task = self._remove(each.job, each.part)
             if task is not None and self._watcher:
@@ -275,7 +289,7 @@ class PoolClient(PipeCaller):
             del self.cache[job]
         return bool(tasks)
 
-    def _is_sent(self, job: int, limit: OutageLimit | None) -> bool:
+    def _is_sent(self, job: int, limit: OutageLimit | None, until: float | None) -> bool:
         """Return whether a job of one task is in the queue. Wait until it is if it is being put."""
         if self._pid != os.getpid():
             return True
@@ -283,24 +297,60 @@ class PoolClient(PipeCaller):
             while job in self._being_put:  # otherwise the queue could be read before the put
                 if limit is not None and limit.has_passed():
                     return True
-                self._changed.wait(None if limit is None else CHECK_S)
+                if until is not None and wait_clock() >= until:
+                    raise self._late_withdrawal(job)
+                self._changed.wait(None if limit is None and until is None else CHECK_S)
             return (job, 0) in self._exported
 
-    def _withdraw_sent(self, job: int, limit: OutageLimit | None) -> list[Task]:
+    def _withdraw_sent(self, job: int, limit: OutageLimit | None, until: float | None) -> list[Task]:
         """Remove the tasks of a job from the queue, and return those that no worker had claimed."""
-        seconds = None if limit is None else min(limit.remaining(), limit.seconds)
+        seconds = None if until is None else max(0.0, until - wait_clock())
+        if limit is not None:
+            seconds = min(limit.remaining(), limit.seconds)
         if seconds == 0:
-            return []
-        try:
-            tasks: list[Task] = self._client.run(self._core.withdraw_tasks(self.caller, job), seconds)
-            return tasks
-        except (DeadlineError, OutcomeUnknownError):
             if limit is None:
-                raise
+                raise self._late_withdrawal(job)
+            return []
+        withdrawing = self._core.withdraw_tasks(self.caller, job, self._end_withdrawn)
+        try:
+            tasks: list[Task] = self._client.run(withdrawing, seconds)
+            return tasks
+        except (DeadlineError, OutcomeUnknownError) as error:
+            raise_if_from_handler(error)
+            if limit is None:
+                if isinstance(error, OutcomeUnknownError) and error.args[2] != "deadline":
+                    raise
+                raise self._late_withdrawal(job) from error
             # The task may have been removed, and then no result arrives.
             self._log_given_up(1, limit.reason)
             self._end(job, 0, (False, TaskLostError(f"job {job}", self._path, limit.reason)))
             return []
+
+    def _late_withdrawal(self, job: int) -> DeadlineError:
+        """Return the error of a withdrawal to which no server has replied in time."""
+        outage = self._client._outage()
+        text = f"the cancellation of job {job} of the pool {self._path}: it may still run or be cancelled, try again"
+        return DeadlineError(text, *(() if outage is None else (str(outage),)))
+
+    def _end_withdrawn(self, withdrawn: Task) -> None:
+        """End a job of one task that was withdrawn after its caller had given up to wait for that."""
+        self._withdrawn_late.add(withdrawn.job)
+        threading.Thread(target=self._set_withdrawn, args=(withdrawn,), name="distsync-pool-end", daemon=True).start()
+
+    def _set_withdrawn(self, withdrawn: Task) -> None:
+        with self._lock:
+            task = self._remove(withdrawn.job, withdrawn.part)
+            result: Any = self.cache.get(withdrawn.job) if task is not None else None
+            if result is not None:
+                del self.cache[withdrawn.job]
+        if task is not None and self._watcher:
+            self._watcher.done(task.items)
+        if result is not None:
+            result._success, result._value = False, WithdrawnError()
+            if result._error_callback:
+                result._error_callback(result._value)
+            result._event.set()
+        self._withdrawn_late.discard(withdrawn.job)
 
     def is_running(self, job: int) -> bool:
         """Return whether a worker has begun a job of one task that is not done; False if no server replies."""
