@@ -77,7 +77,7 @@ class _RecordQueue:
                 worker.is_over = False
                 self._handle_all()
                 worker.is_over = True  # a record that is put after this starts another thread
-                is_empty = not self._records
+                is_empty = self.has_ended or not self._records
 
     def flush(self, seconds: float) -> None:
         """Wait for up to ``seconds`` until the handlers have got all records."""
@@ -90,7 +90,7 @@ class _RecordQueue:
     def _handle_all(self) -> None:
         self._handling_thread = threading.get_ident()
         try:
-            while self._records:
+            while self._records and not self.has_ended:
                 _handle(self._records.popleft())
                 if self._dropped:
                     dropped, self._dropped = self._dropped, 0
@@ -128,9 +128,13 @@ def end() -> None:
 
     To be called before the clients are closed, which a handler may use.
     """
-    queue = _queue()
-    queue.flush(END_S)
-    queue.has_ended = True
+    _queue().flush(END_S)
+    stop()
+
+
+def stop() -> None:
+    """Drop all records that no handler has got yet, and all later ones. Never waits."""
+    _queue().has_ended = True
 
 
 def _handle(record: logging.LogRecord) -> None:

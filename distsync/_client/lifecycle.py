@@ -260,6 +260,13 @@ def end_daemon_thread() -> None:
         end_thread()
 
 
+def close_for_exit() -> None:
+    """Close all clients in a process that exits at once. Log handlers, which may use them, get no more records."""
+    _log_thread.stop()
+    process.ended_by = threading.get_ident()
+    close_clients()
+
+
 def close_clients() -> None:
     """Close every client, even if closing another one fails."""
     notice_fork()

@@ -193,6 +193,33 @@ if __name__ == "__main__":
 """
 
 
+WORKERS_END = """
+import logging, sys
+from distsync.multiprocessing import Pool
+from distsync.threading import Lock
+
+class Handler(logging.Handler):
+    def emit(self, record):
+        with lock:
+            pass
+
+lock = Lock(name="log-lock")
+
+def begin():
+    logging.getLogger().setLevel(logging.DEBUG)
+    logging.getLogger().addHandler(Handler())
+
+def work(number):
+    with Lock(name="work"):
+        return number
+
+if __name__ == "__main__":
+    for _ in range(3):
+        with Pool(3, begin, name=sys.argv[1] or None) as pool:
+            print(sum(pool.imap_unordered(work, range(30))))
+"""
+
+
 @pytest.fixture
 def shells(server: ServerProcess, namespace: str, tmp_path: Path) -> Iterator[Shells]:
     made = Shells(tmp_path, {"DISTSYNC_HOSTS": server.hosts, "DISTSYNC_NAMESPACE": namespace})
@@ -210,3 +237,14 @@ def test_children_whose_queue_handler_gets_distsyncs_records_end_in_silence(shel
     """A record of the first connection came after the end of the queue's feeder, which connects: ValueError."""
     program = shells.start("-W", "ignore", "-c", CHILDREN_END)
     assert program.communicate(timeout=LIMIT) == ("3\n", "")
+
+
+@pytest.mark.parametrize("name", ["", "p"], ids=["pipes", "shared"])
+def test_terminated_workers_whose_log_handler_takes_a_lock_end_in_silence(
+    shells: Shells, tmp_path: Path, name: str
+) -> None:
+    """The handler got records of the end, and its lock raised ClientClosedError, which was printed."""
+    source = tmp_path / "workers_end.py"
+    source.write_text(WORKERS_END)
+    program = shells.start("-W", "ignore", str(source), name)
+    assert program.communicate(timeout=LIMIT) == ("435\n" * 3, "")

@@ -206,7 +206,7 @@ class BaseWorker(ABC):
             self._end()
         else:
             self._is_terminating = True
-            lifecycle.close_clients()
+            lifecycle.close_for_exit()
             session_handover.finish()
             os._exit(1)
 
