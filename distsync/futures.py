@@ -301,7 +301,7 @@ class Executor(_stdlib.Executor):
             self._jobs[future] = result._job  # type: ignore[attr-defined]
 
     def _end(self, future: PoolFuture[Any], value: Any, error: BaseException | None) -> None:
-        from distsync.multiprocessing._pool_caller import WithdrawnError  # it was imported with the pool
+        from distsync.multiprocessing._pool.pool_caller import WithdrawnError  # it was imported with the pool
 
         if isinstance(error, WithdrawnError):
             future._end_cancelled()
