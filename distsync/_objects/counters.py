@@ -11,7 +11,7 @@ from distsync._objects.ownership import repr_state
 from distsync._objects.validation import validate_int, validate_timeout
 from distsync._pickle import public_in
 from distsync._protocols.state.counter import CounterCore
-from distsync._protocols.state.versioned_value import ValueCore
+from distsync._protocols.state.versioned_value import ANY, MAX_VERSION, MIN_VERSION, ValueCore
 
 if TYPE_CHECKING:
     from distsync._client.client import Client
@@ -347,6 +347,7 @@ class Value(SharedObject, Generic[Item]):
         Raises:
             PayloadError: The value cannot be encoded, or is too large.
             TypeError: ``version`` is neither an integer nor None.
+            ValueError: No value has this version: it is -1, or exceeds 32 bits.
             OutcomeUnknownError: The session ended before the reply, and the value may or may not
                 have been set.
             DeadlineError: No server answered in time, and the value may or may not be set. Subclass
@@ -359,7 +360,13 @@ class Value(SharedObject, Generic[Item]):
         if version is None:
             self._ask(self._core.set(data), timeout)
             return True
-        return self._ask(self._core.replace(validate_int("version", version), data), timeout) is not None
+        given = validate_int("version", version)
+        if given == ANY or not MIN_VERSION <= given <= MAX_VERSION:
+            raise ValueError(
+                "version must be one that read() has returned, or None to set the value whatever its version, "
+                f"not {given}"
+            )
+        return self._ask(self._core.replace(given, data), timeout) is not None
 
     def compare_and_set(self, expected: Item, value: Item, *, timeout: float | None = None) -> bool:
         """Set the value if it equals the expected one.

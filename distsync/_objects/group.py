@@ -184,6 +184,7 @@ class Group(PredicateWaitable, SharedObject):
                 is never longer than the session timeout.
 
         Raises:
+            TypeError: ``member`` is neither a Member nor None.
             NotHeldError: This process has not joined, or the member has left. Subclass of
                 RuntimeError.
             DeadlineError: No time was left, and no member has left. Subclass of TimeoutError.
@@ -193,6 +194,8 @@ class Group(PredicateWaitable, SharedObject):
 
             If no server answers in time, the members leave in the background.
         """
+        if not isinstance(member, (Member, type(None))):
+            raise TypeError(f"member must be a Member, as join() returns, or None, not {member!r}")
         core = self._core
         names = core.mine if member is None else [member.id]
         if not names or not set(names) <= set(core.mine):

@@ -162,6 +162,15 @@ def test_initial_number_of_a_counter_is_used_once(client: Client, make_client: M
 # ---- Value
 
 
+@pytest.mark.parametrize("version", [-1, 2**31, -(2**31) - 1])
+def test_value_is_not_set_with_a_version_that_no_value_has(client: Client, version: int) -> None:
+    """In a request, version -1 means any version, so that the value was set; beyond 32 bits, it could not be sent."""
+    value = Value(1, name="kept")
+    with pytest.raises(ValueError, match=f"version must be one that read\\(\\) has returned, .*not {version}"):
+        value.set(2, version=version)
+    assert value.get() == 1
+
+
 def test_value_is_shared_by_processes_and_set_only_with_a_current_version(value: Value[list[int]], peer: Peer) -> None:
     assert value.get() == []
     assert value.set([1])

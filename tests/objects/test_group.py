@@ -74,6 +74,16 @@ def test_join_and_leave_are_visible_at_once_in_the_own_process(client: Client) -
         assert (len(group), group.joined) == (0, False)
 
 
+@pytest.mark.parametrize("member", ["id", b"id", 0, {}])
+def test_leave_of_what_is_no_member_is_refused_with_what_to_pass(client: Client, member: Any) -> None:
+    group = Group(name="g")
+    group.join()
+    with pytest.raises(TypeError, match=r"member must be a Member, as join\(\) returns, or None, not "):
+        group.leave(member)
+    assert group.joined
+    group.leave()
+
+
 def test_join_during_a_read_of_joined_by_another_thread_is_not_lost(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:

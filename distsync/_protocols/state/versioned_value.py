@@ -34,6 +34,8 @@ from distsync.errors import BadVersionError, DeadlineError, NoNodeError
 #: The version that means "any" in a request. A znode must not stay at it, or a conditional write
 #: would be unconditional.
 ANY = -1
+#: The limits of a version: 32 bits in a request.
+MIN_VERSION, MAX_VERSION = -(2**31), 2**31 - 1
 
 T = TypeVar("T")
 
