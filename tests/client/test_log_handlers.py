@@ -18,6 +18,7 @@ from helpers.worker_processes import Running
 
 from distsync import Lock, Queue
 from distsync._client.client import Client
+from distsync._client.transport.kazoo_client import RepeatedAttempts
 from distsync.errors import ClientClosedError
 from distsync.testing.faulty_proxy import Proxy
 
@@ -82,6 +83,44 @@ def test_handler_may_take_a_lock_at_its_first_line(make_client: MakeClient, hand
     logging.getLogger("program").warning("the program's own")
     assert seen[0] == "the program's own"
     eventually(lambda: len(seen) == 2)
+
+
+def test_reason_why_a_client_cannot_connect_is_logged_once_in_a_minute(
+    make_client: MakeClient, proxy: Proxy, handle: Handle
+) -> None:
+    """An outage logged two lines a second for each server."""
+    client, attempts, reasons = make_client(hosts=proxy.hosts), list[str](), list[str]()
+
+    class Collecting(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if record.name == "distsync.client.kazoo":
+                (attempts if record.getMessage().startswith("Connecting to") else reasons).append(record.getMessage())
+
+    client.sync()
+    handle(Collecting())
+    proxy.refuse()
+    eventually(lambda: len(attempts) > 3)
+    # none if an earlier test has had the same reasons
+    dropped = [reason for reason in reasons if reason.startswith("Connection dropped")]
+    assert len(dropped) == len(set(dropped))
+    proxy.heal()
+
+
+def test_same_reason_is_logged_again_after_a_minute_and_another_one_at_once() -> None:
+    repeated = RepeatedAttempts()
+
+    def is_logged(seconds: float, message: str, *arguments: str) -> bool:
+        record = logging.LogRecord("distsync.client.kazoo", logging.WARNING, "", 0, message, arguments, None)
+        record.created = seconds
+        return repeated.filter(record)
+
+    assert is_logged(0, "Connection dropped: %s", "refused")
+    assert not is_logged(59, "Connection dropped: %s", "refused")
+    assert is_logged(59, "Connection dropped: %s", "reset")
+    assert is_logged(60, "Connection dropped: %s", "refused")
+    assert is_logged(5, "Connection dropped: %s", "refused")  # the clock was set back
+    assert is_logged(5, "Transition to CONNECTING")
+    assert is_logged(5, "Transition to CONNECTING")
 
 
 def test_client_reconnects_while_a_handler_waits_for_a_lock(

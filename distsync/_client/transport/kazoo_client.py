@@ -22,6 +22,7 @@ from __future__ import annotations
 import contextlib
 import encodings.idna  # noqa: F401  resolving a host imports it; a fork during that import would break the child
 import logging
+import math
 import socket
 import ssl
 import struct
@@ -97,6 +98,38 @@ def _has_no_secret(record: logging.LogRecord) -> bool:
 
 
 logging.getLogger("distsync.client.kazoo").addFilter(_has_no_secret)
+
+#: Messages of kazoo about an attempt to connect, without their reasons.
+ATTEMPT_MESSAGES = ("Connection dropped: %s", "Connection time-out: %s", "Cannot resolve %s: %s")
+
+#: How often the same reason of a failed attempt is logged, in seconds: an outage has 2 attempts a second.
+ATTEMPT_LOG_INTERVAL_S = 60
+
+#: Number of reasons that are remembered, so that reasons that always differ need little memory.
+MAX_REASONS = 100
+
+
+class RepeatedAttempts:
+    """A filter that drops the record of a failed attempt if the same reason was logged within the interval."""
+
+    def __init__(self) -> None:
+        #: When each text was logged.
+        self._logged: dict[str, float] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Return whether the record is to be logged."""
+        if record.msg not in ATTEMPT_MESSAGES:
+            return True
+        text = record.getMessage()
+        if 0 <= record.created - self._logged.get(text, -math.inf) < ATTEMPT_LOG_INTERVAL_S:
+            return False
+        if len(self._logged) >= MAX_REASONS:
+            self._logged.clear()
+        self._logged[text] = record.created
+        return True
+
+
+logging.getLogger("distsync.client.kazoo").addFilter(RepeatedAttempts())
 
 
 create_tcp_connection = with_real_time(utils.create_tcp_connection)
