@@ -161,6 +161,7 @@ class Watcher:
                     thread.start()
                 except BaseException:  # it may have been started all the same, and ends then
                     self._children.clear()
+                    child.close()
                     self._stop(wake)
                     raise
             else:

@@ -223,17 +223,20 @@ class Pool(_stdlib.Pool, SharedObject):
         """Start the workers and threads."""
         try:
             self._repopulate_pool()
-        except BaseException:
-            for process in self._pool:
-                if process.exitcode is None:
-                    process.terminate()
-            self._crew.terminate()
-            self._submitting.abandon()
+            self._submitting.start(self._crew)
+            self._taskqueue, self._cache = self._submitting.tasks, self._submitting.cache
+            self._change_notifier = self._submitting.notifier
+            self._terminate = util.Finalize(self, self._submitting.finalize, exitpriority=15)
+        except BaseException:  # a process cannot be started, or an interrupt
+            if self._submitting.threads:
+                self._submitting.terminate()
+            else:
+                for process in self._pool:
+                    if process.exitcode is None:
+                        process.terminate()
+                self._crew.terminate()
+                self._submitting.abandon()
             raise
-        self._submitting.start(self._crew)
-        self._taskqueue, self._cache = self._submitting.tasks, self._submitting.cache
-        self._change_notifier = self._submitting.notifier
-        self._terminate = util.Finalize(self, self._submitting.finalize, exitpriority=15)
 
     def _new_display(self) -> Any:
         with importing():
@@ -334,11 +337,15 @@ class Pool(_stdlib.Pool, SharedObject):
         Waiters for results get a TaskLostError. In the standard library, they would wait forever.
 
         Note:
+            If interrupted, call it again: it completes what the first call has left.
+
             If no server answers, this waits for the session timeout, and for 5 seconds at most. The logger
             ``distsync.multiprocessing`` then warns of the cancelled jobs.
         """
         self._state = _stdlib.TERMINATE
         self._terminate()
+        if not self._submitting.is_clean and self._submitting.is_mine():  # an earlier call was interrupted
+            self._submitting.finalize()
 
     def destroy(self, timeout: float | None = None) -> None:
         """Delete the pool, with all tasks and results, for all processes.

@@ -46,6 +46,9 @@ from distsync._protocols.pool.callers import remove_caller
 from distsync.errors import WorkerStartError
 from distsync.futures import Executor
 from distsync.multiprocessing._pool import pipe_caller, pool_client, pool_worker
+from distsync.multiprocessing._pool.local_workers import LocalWorkers
+from distsync.multiprocessing._pool.pipe_caller import PipeCaller
+from distsync.multiprocessing._pool.pool_caller import Notifier, PoolCaller
 from distsync.multiprocessing._pool.pool_codec import MainProgram, main_module_of
 from distsync.multiprocessing._pool.pool_worker import Worker
 from distsync.multiprocessing.pool import MaybeEncodingError, Pool, RemoteTraceback
@@ -969,3 +972,88 @@ def test_lambdas_and_closures_travel_with_cloudpickle(make_client: MakeClient, n
         assert pool.map(lambda number: number * factor, range(5)) == [0, 3, 6, 9, 12]
         assert pool.apply(lambda: lambda: factor)() == 3
     pool.join()
+
+
+# ---- signal handlers that raise while a pool is created or terminated
+
+
+def remains() -> tuple[list[str], int]:
+    """Return the threads of pools, and how many files are open."""
+    threads = [each.name for each in threading.enumerate() if each.name.startswith("distsync-pool")]
+    return threads, len(os.listdir("/proc/self/fd"))
+
+
+def expect_remains(before: tuple[list[str], int], what: str) -> None:
+    try:
+        eventually(lambda: remains() == before, limit=PATIENCE)
+    except AssertionError:
+        raise AssertionError(f"{what}: {remains()}, and {before} before") from None
+
+
+def raise_once(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, after: bool) -> None:
+    """Let a method raise KeyboardInterrupt at its next call in this thread, before or after it does its work."""
+    method, calls = getattr(owner, name), list[int]()
+
+    def interrupted(self: Any, *args: Any, **keywords: Any) -> Any:
+        is_of_pool = not isinstance(self, threading.Thread) or self.name.startswith("distsync-pool")
+        if calls or not is_of_pool or threading.current_thread() is not threading.main_thread():
+            return method(self, *args, **keywords)
+        calls.append(1)
+        if after:
+            method(self, *args, **keywords)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(owner, name, interrupted)
+
+
+@pytest.mark.parametrize("name", [None, "p"], ids=["pipes", "shared"])
+def test_second_terminate_completes_one_that_was_interrupted(
+    client: Client, name: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It did nothing: threads, processes and files of the pool stayed until the end of the process."""
+    places: list[tuple[Any, str]] = [
+        (threading.Thread, "join"),
+        (LocalWorkers, "terminate"),
+        (LocalWorkers, "join"),
+        (LocalWorkers, "_close"),
+        (PoolCaller, "_break_off"),
+        (PipeCaller, "_close_files"),
+        (Notifier, "close"),
+    ]
+    with Pool(1, name=name) as warm:
+        warm.apply(abs, (1,))
+    before = remains()
+    for owner, method in places:
+        for after in (False, True):
+            pool = Pool(1, name=name)
+            assert pool.apply(abs, (-1,)) == 1
+            with monkeypatch.context() as patch:
+                raise_once(patch, owner, method, after)
+                with pytest.raises(KeyboardInterrupt):
+                    pool.terminate()
+            pool.terminate()
+            pool.join()
+            expect_remains(before, f"interrupted {'after' if after else 'before'} {owner.__name__}.{method}")
+            pool = None  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize("name", [None, "p"], ids=["pipes", "shared"])
+def test_interrupted_creation_of_a_pool_leaves_no_threads_processes_and_files(
+    client: Client, name: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Pool(1, name=name) as warm:
+        warm.apply(abs, (1,))
+    before = remains()
+    for owner, method in [
+        (LocalWorkers, "start_missing"),
+        (LocalWorkers, "_start"),
+        (PoolCaller, "start"),
+        (threading.Thread, "start"),
+    ]:
+        for after in (False, True):
+            with monkeypatch.context() as patch:
+                raise_once(patch, owner, method, after)
+                with pytest.raises(KeyboardInterrupt):
+                    Pool(1, name=name)
+            gc.collect()
+            expect_remains(before, f"interrupted {'after' if after else 'before'} {owner.__name__}.{method}")

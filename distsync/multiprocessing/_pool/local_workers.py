@@ -28,6 +28,7 @@ class WorkerProcess:
         control: This end of the pipe.
         is_ready: Whether the worker has reported that it is ready.
         is_silent: Whether the worker has closed its end of the pipe.
+        is_closed: Whether the process object is closed, or about to be.
         said: Why the worker failed, as it reported; None if it reported nothing.
     """
 
@@ -35,6 +36,7 @@ class WorkerProcess:
     control: Any
     is_ready: bool = False
     is_silent: bool = False
+    is_closed: bool = False
     said: str | None = None
 
 
@@ -159,6 +161,8 @@ class LocalWorkers:
         self._send(TERMINATE)
         until = wait_clock() + min(seconds, STOP_TIMEOUT_S)
         for member in self._members:
+            if member.is_closed:
+                continue
             member.process.join(max(0.0, until - wait_clock()))
             if member.process.exitcode is None:
                 member.process.kill()
@@ -172,15 +176,17 @@ class LocalWorkers:
 
     def join(self) -> None:
         """Wait until all workers have exited, and close their pipes."""
-        for member in self._members:
-            self._close(member)
-        self._members.clear()
+        while self._members:
+            self._close(self._members[-1])
+            self._members.pop()
         self.processes.clear()
 
     def _close(self, member: WorkerProcess) -> None:
         """Join a process, and close its files, even if other objects still reference it."""
-        member.process.join()
-        member.process.close()
+        if not member.is_closed:
+            member.process.join()
+            member.is_closed = True
+            member.process.close()
         member.control.close()
 
     def _send(self, message: str) -> None:

@@ -73,6 +73,8 @@ class PipeCaller(PoolCaller):
         except BaseException:  # there are too many open files
             self.notifier.close()
             raise
+        #: Those that are open.
+        self._wakeup_files = [self._wakeup, self._waker]
         self._is_awake = self._no_more = False
         #: Whether the receiving thread has to look at running tasks now and then.
         self._is_timed = task_timeout is not None
@@ -80,6 +82,10 @@ class PipeCaller(PoolCaller):
 
     def _loops(self) -> tuple[Callable[[], None], ...]:
         return self._supervise, self._encode, self._receive
+
+    def is_mine(self) -> bool:
+        """Return whether this process has created this caller. A forked child has none of its threads."""
+        return self._pid == os.getpid()
 
     def note(self, feed: WorkerFeed | None = None) -> None:
         """Let the receiving thread look at pipes.
@@ -399,7 +405,7 @@ class PipeCaller(PoolCaller):
 
     def _cleanup(self) -> None:
         """Stop the other threads, and close the pipes."""
-        if self.is_away:
+        if self.is_clean:
             return
         self.tasks.put(None)
         with self._lock:
@@ -420,8 +426,9 @@ class PipeCaller(PoolCaller):
                 feed.close()
             self._feeds.clear()
             self._noted.clear()
-            os.close(self._wakeup)
-            os.close(self._waker)
+            while self._wakeup_files:
+                os.close(self._wakeup_files.pop())
+        self.is_clean = True
 
 
 def _load(feed: WorkerFeed) -> int:

@@ -309,6 +309,8 @@ class FedWorkers(LocalWorkers):
 
     def _close(self, member: WorkerProcess) -> None:
         super()._close(member)
-        feed = self._feeds.pop(member.process)
-        feed.has_exited = True
-        self._on_change(feed)
+        feed = self._feeds.get(member.process)
+        if feed is not None:  # otherwise this was done, and then interrupted
+            feed.has_exited = True
+            self._on_change(feed)
+            del self._feeds[member.process]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import queue
 import threading
+import time
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterator
@@ -82,6 +83,10 @@ class Notifier:
             self._closed = True
             self.reader.close()
             self._writer.close()
+
+
+#: Maximum wait in seconds for a thread whose start was interrupted.
+START_S = 0.2
 
 
 class WithdrawnError(Exception):
@@ -201,8 +206,8 @@ class PoolCaller(ABC):
         self._remote_workers: int | None = None
         #: Held by the thread that terminates, of several.
         self._terminating = threading.RLock()
-        #: Whether the caller has ended.
-        self.is_away = False
+        #: Whether the caller has ended, and whether it has freed all that it had: an interrupt may come between.
+        self.is_away = self.is_clean = False
 
     def start(self, crew: LocalWorkers) -> None:
         """Start the threads. If one cannot be started, terminate.
@@ -216,12 +221,21 @@ class PoolCaller(ABC):
         try:
             for target in self._loops():
                 name = f"distsync-pool-{target.__name__.strip('_')}"
-                thread = threading.Thread(target=target, name=name, daemon=True)
-                thread.start()
-                self.threads.append(thread)
-        except BaseException:  # there are too many threads, or the program ends
+                self.threads.append(threading.Thread(target=target, name=name, daemon=True))
+                self.threads[-1].start()
+        except BaseException:  # there are too many threads, the program ends, or an interrupt
+            self._forget_unstarted()
             self.terminate()
             raise
+
+    def _forget_unstarted(self) -> None:
+        """Remove the last thread if it was not started. It may be starting."""
+        until = wait_clock() + START_S
+        while self.threads and self.threads[-1].ident is None:
+            if wait_clock() > until:
+                self.threads.pop()
+            else:
+                time.sleep(START_S / 10)
 
     @abstractmethod
     def _loops(self) -> tuple[Any, ...]:

@@ -487,7 +487,7 @@ class PoolClient(PipeCaller):
         Args:
             given_up: Number of cancelled jobs, of which this warns if no server answers.
         """
-        if self.is_away:
+        if self.is_clean:
             return
         self._ends.fire()
         with self._lock:
