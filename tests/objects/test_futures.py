@@ -6,6 +6,7 @@ import gc
 import os
 import pickle
 import weakref
+from collections import Counter
 from collections.abc import Iterator
 from concurrent import futures
 from concurrent.futures import process
@@ -26,6 +27,9 @@ from distsync.futures import Executor, TaskLostError, WorkerStartError
 from distsync.testing.faulty_proxy import Proxy, ProxyMode
 
 LONG = 3 * PATIENCE
+
+#: Names of the classes whose objects an executor makes for each call.
+KEPT = ("PoolFuture", "ApplyResult", "PipeTask", "Task", "Condition")
 
 
 @pytest.fixture(params=[None, "e"], ids=["pipes", "shared"])
@@ -291,6 +295,23 @@ def test_cancel_that_took_effect_after_its_deadline_cancels_the_future(
         eventually(future.cancelled)
         assert future.cancel()
         assert futures.wait([future], LONG).done == {future}
+
+
+def test_finished_calls_leave_no_objects(client: Any, name: str | None) -> None:
+    def census() -> dict[str, int]:
+        gc.collect()
+        names = (type(each).__name__ for each in gc.get_objects())
+        return {kind: count for kind, count in Counter(names).items() if kind in KEPT}
+
+    with Executor(1, name=name) as executor:
+        pool: Any = executor._pool._submitting
+        before = census()
+        for _ in range(3):
+            assert len([each.result(LONG) for each in [executor.submit(abs, number) for number in range(200)]]) == 200
+        assert not executor.submit(abs, 1).exception(LONG)
+        kept = [executor._jobs, pool.cache, pool._under_way, pool._dropped, pool._waiting]
+        eventually(lambda: not any(kept) and not getattr(pool, "_exported", ()))
+        eventually(lambda: census() == before)
 
 
 def test_calls_of_another_process_run_on_the_workers_of_the_executor(client: Any, peer: Peer) -> None:
