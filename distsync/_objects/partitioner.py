@@ -258,11 +258,13 @@ class Partitioner(SharedObject):
             The token.
 
         Raises:
+            TypeError: ``share`` is not a str.
             NotHeldError: This process does not hold the share. Subclass of RuntimeError.
 
         Note:
             Costs no request.
         """
+        _encoded(share)
         grant = self._grant(share)
         if grant is None:
             raise NotHeldError(f"the share {share!r} of {self.path} is not held by this process")
@@ -317,16 +319,21 @@ class Partitioner(SharedObject):
 
 def _checked(shares: Iterable[str]) -> frozenset[str]:
     """Return the names of the shares, or raise TypeError or ValueError."""
-    if isinstance(shares, (str, bytes)):
-        raise TypeError(f"the shares must be several names, not {type(shares).__name__}")
+    if isinstance(shares, (str, bytes)) or not any(hasattr(shares, one) for one in ("__iter__", "__getitem__")):
+        raise TypeError(f"shares must be several names, not {shares!r}")
     names = list(shares)
     for name in names:
-        if not isinstance(name, str):
-            raise TypeError(f"the name of a share must be a str, not {type(name).__name__}")
-        encode_name(name)
+        _encoded(name)
     if len(set(names)) != len(names) or not names:
         raise ValueError("the names of the shares must differ" if names else "there must be a share at least")
     return frozenset(names)
+
+
+def _encoded(share: str) -> str:
+    """Return the name of a share in a path, or raise TypeError or ValueError."""
+    if not isinstance(share, str):
+        raise TypeError(f"the name of a share must be a str, not {share!r}")
+    return encode_name(share)
 
 
 def _said(shares: Iterable[str]) -> str:

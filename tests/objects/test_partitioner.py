@@ -173,7 +173,7 @@ def test_costs_of_held_shares(client: Client) -> None:
 def test_invalid_arguments_and_calls_in_the_wrong_state_raise(client: Client, make_client: MakeClient) -> None:
     for shares, kind, text in (
         ("abc", TypeError, "several names"),
-        ([1], TypeError, "not int"),
+        ([1], TypeError, "not 1"),
         ([], ValueError, "a share"),
     ):
         with pytest.raises(kind, match=text):

@@ -130,6 +130,20 @@ def test_name_given_by_position_is_refused_with_the_keyword_to_use(kind: Callabl
         kind("jobs")
 
 
+@pytest.mark.parametrize("shares", [None, 5, "abc", b"abc"])
+def test_shares_that_are_not_several_names_are_refused(shares: Any) -> None:
+    with pytest.raises(TypeError, match=f"shares must be several names, not {shares!r}"):
+        distsync.Partitioner(shares, name="refused")
+
+
+@pytest.mark.parametrize("share", [None, 5, b"a"])
+def test_share_whose_name_is_not_text_is_refused(share: Any) -> None:
+    with pytest.raises(TypeError, match=f"share must be a str, not {share!r}"):
+        distsync.Partitioner([share], name="refused")
+    with pytest.raises(TypeError, match=f"share must be a str, not {share!r}"):
+        distsync.Partitioner(["a"], name="refused").fencing_token(share)
+
+
 def test_election_with_a_name_takes_text_as_its_data() -> None:
     assert distsync.Election("host-1", name="leader").name == "leader"
 
