@@ -231,10 +231,7 @@ class Pool(_stdlib.Pool, SharedObject):
             if self._submitting.threads:
                 self._submitting.terminate()
             else:
-                for process in self._pool:
-                    if process.exitcode is None:
-                        process.terminate()
-                self._crew.terminate()
+                self._crew.abandon()
                 self._submitting.abandon()
             raise
 

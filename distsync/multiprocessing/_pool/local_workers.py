@@ -168,6 +168,16 @@ class LocalWorkers:
                 member.process.kill()
         self.join()
 
+    def abandon(self) -> None:
+        """Stop all workers of a pool that cannot be started. The files of their process objects close with these."""
+        for member in self._members:
+            if member.process.exitcode is None:
+                member.process.terminate()
+        for member in self._members:
+            member.process.join()
+            member.is_closed = True
+        self.join()
+
     def kill(self) -> None:
         """Kill all workers, without waiting for their exit."""
         for process in list(self.processes):
