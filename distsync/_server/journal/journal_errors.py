@@ -31,5 +31,5 @@ class JournalWriteError(JournalError):
 
     template = (
         "cannot write to the journal {0} ({1}): free space on the disk, give this user write access, "
-        "and start the server again"
+        "raise a limit of file sizes (ulimit -f), and start the server again"
     )
