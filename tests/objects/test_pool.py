@@ -60,10 +60,15 @@ LONG = 3 * PATIENCE
 """Seconds to wait for results that require sessions to expire and processes to start."""
 
 
+WORKER_SESSION_S = 2
+"""Session timeout of the workers that are started from a shell, in seconds."""
+
+
 @pytest.fixture
 def shells(server: ServerProcess, namespace: str, tmp_path: Path) -> Iterator[Shells]:
     environment = {"DISTSYNC_HOSTS": server.hosts, "DISTSYNC_NAMESPACE": namespace}
-    made = Shells(tmp_path, {**environment, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}", "DISTSYNC_SESSION_TIMEOUT": "2"})
+    environment |= {"PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}", "DISTSYNC_SESSION_TIMEOUT": str(WORKER_SESSION_S)}
+    made = Shells(tmp_path, environment)
     yield made
     made.close()
 
@@ -121,26 +126,25 @@ def test_running_task_is_completed_before_join_returns_although_the_client_is_cl
 
 
 @pytest.mark.slow("waits for a session to end")
-def test_worker_with_maxtasksperchild_keeps_its_result_until_a_server_answers(
-    make_far: MakeClient, proxy: Proxy, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+def test_worker_with_a_limit_of_tasks_keeps_its_result_until_a_server_answers(
+    client: Client, shells: Shells, proxy: Proxy, observer: Observer, tmp_path: Path
 ) -> None:
     """It exited after the session timeout, as at the end of a program, and another worker ran the task again."""
-    monkeypatch.setattr(pool_worker, "POLL_S", UNIT)
     begun, may_end, ended = tmp_path / "begun", tmp_path / "may_end", tmp_path / "ended"
-    client = make_far(session_timeout=20 * UNIT)
-    with Pool(1, name="p", maxtasksperchild=1, client=client) as pool:
+    shells.environment["DISTSYNC_HOSTS"] = proxy.hosts
+    with Pool(0, name="p") as pool:
         result = pool.apply_async(remote_pool.wait_for_file, (begun, may_end, ended))
-        eventually(begun.exists)
-        worker = pool._pool[0].pid
+        shells.start("-m", "distsync", "worker", "p", "--processes", "1", "--max-tasks-per-child", "1")
+        eventually(begun.exists, limit=LONG)
         begun.unlink()
         proxy.refuse()
         may_end.touch()
-        eventually(lambda: client.state == "lost")
-        time.sleep(20 * UNIT)
-        assert [each.pid for each in pool._pool] == [worker]
+        eventually(lambda: not any("/claims/" in path for path in observer.tree(pool.path)), limit=LONG)
+        time.sleep(2 * WORKER_SESSION_S)
         proxy.heal()
         result.get(LONG)
         assert not begun.exists()
+    pool.join()
 
 
 # ---- results
