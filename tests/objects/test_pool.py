@@ -377,8 +377,8 @@ def test_memory_of_a_worker_that_waits_for_each_task_does_not_grow(worker: Worke
         return sys.getallocatedblocks()
 
     with Pool(0, name="p") as pool:
-        before = allocated_after(30)
-        assert allocated_after(270) - before < 500
+        # once of three: other threads of this process allocate, too
+        assert any(allocated_after(270) - before < 500 for before in map(allocated_after, (30, 30, 30)))
     pool.join()
 
 
