@@ -207,6 +207,92 @@ def error_with_free_files(count: int, name: str | None) -> OSError | None:
     return None
 
 
+# ---- tasks that are sent together
+
+
+@pytest.fixture
+def sent(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return the numbers of tasks that were sent together, as they are added."""
+    sizes, send = list[int](), pipe_caller.PipeCaller._send_or_keep
+
+    def send_and_count(caller: pipe_caller.PipeCaller, tasks: list[PipeTask]) -> None:
+        sizes.append(len(tasks))
+        send(caller, tasks)
+
+    monkeypatch.setattr(pipe_caller.PipeCaller, "_send_or_keep", send_and_count)
+    return sizes
+
+
+@pytest.mark.parametrize("name", ["imap", "imap_unordered"])
+def test_numbers_and_short_texts_of_a_list_are_sent_16_at_a_time(
+    unreachable: Client, sent: list[int], name: str
+) -> None:
+    items: list[Any] = ["text", None, 1.5, True, *range(36)]
+    with Pool(2) as pool:
+        assert sorted(getattr(pool, name)(str, items)) == sorted(map(str, items))
+        assert list(pool.imap(len, ("x" * 2000, "y", "z"))) == [2000, 1, 1]
+    assert sent == [16, 16, 8, 1, 2]
+
+
+def test_each_item_of_an_iterator_is_sent_before_the_next_one_is_read(unreachable: Client, sent: list[int]) -> None:
+    got = threading.Event()
+
+    def numbers() -> Iterator[int]:
+        yield -1
+        assert got.wait(LONG)
+        yield -2
+
+    with Pool(1) as pool:
+        results = pool.imap(abs, numbers())
+        assert results.next(LONG) == 1
+        got.set()
+        assert results.next(LONG) == 2
+    assert sent == [1, 1]
+
+
+class WaitsWhenPickled:
+    def __init__(self, event: threading.Event) -> None:
+        self.event = event
+
+    def __reduce__(self) -> Any:
+        assert self.event.wait(LONG)
+        return int, (7,)
+
+
+def test_item_whose_pickling_waits_for_an_earlier_result_gets_it(unreachable: Client) -> None:
+    got = threading.Event()
+    with Pool(1) as pool:
+        results = pool.imap(str, [1, WaitsWhenPickled(got), 2])
+        assert results.next(LONG) == "1"
+        got.set()
+        assert list(results) == ["7", "2"]
+
+
+def test_item_that_does_not_pickle_fails_alone_among_those_that_are_sent_together(unreachable: Client) -> None:
+    with Pool(1) as pool:
+        results = pool.imap(str, [1, 2, threading.Lock(), 3])
+        assert [results.next(LONG), results.next(LONG)] == ["1", "2"]
+        with pytest.raises(TypeError, match="cannot pickle"):
+            results.next(LONG)
+        assert results.next(LONG) == "3"
+
+
+def test_tasks_are_sent_one_by_one_if_there_is_no_room_or_they_must_be_encoded_again(
+    unreachable: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pipe_caller, "UNDER_WAY", 5)
+    asked: list[PipeTask] = []
+
+    def is_valid(_: Any, task: PipeTask) -> bool:
+        asked.append(task)
+        return len(asked) % 7 != 0
+
+    monkeypatch.setattr(pipe_caller.PipeCaller, "_is_valid", is_valid)
+    with Pool(2) as pool:
+        assert list(pool.imap(str, range(100))) == [str(number) for number in range(100)]
+    assert len(asked) > 110
+
+
 # ---- which worker gets a task
 
 

@@ -18,6 +18,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from types import BuiltinFunctionType, FunctionType
 from typing import Any
 
 from distsync._client.clocks import wait_clock
@@ -37,6 +38,12 @@ from distsync.multiprocessing._pool.pool_caller import TERMINATE, UNDER_WAY, Poo
 from distsync.multiprocessing._pool.pool_codec import Label
 from distsync.multiprocessing._pool.worker_base import WorkerSpec
 
+#: Number of tasks of a list of numbers or short texts that are sent together, because a write takes longer than to
+#: encode a task; and maximum bytes of such a task.
+SEND_AT_ONCE, SMALL_BYTES = 16, 1024
+#: Types of functions and arguments of such tasks. Pickling them calls no method that could wait for an earlier task.
+QUICK_FUNCTIONS = frozenset({FunctionType, BuiltinFunctionType, type})
+QUICK = frozenset({bool, float, int, str, type(None)})
 #: Maximum bytes of the tasks that wait for a worker.
 WAITING_BYTES = 64_000_000
 #: Seconds after which tasks are taken back from a worker that was reading one.
@@ -65,6 +72,8 @@ class PipeCaller(PoolCaller):
         self._waiting: deque[PipeTask] = deque()
         self._waiting_bytes = 0
         self._dropped: set[int] = set()
+        #: Encoded tasks that are sent together, each with what it is made of.
+        self._batch: list[tuple[PipeTask, Any, Any, Any]] = []
         self._feeds: list[WorkerFeed] = []
         #: Pipes that the receiving thread has to look at.
         self._noted: deque[WorkerFeed] = deque()
@@ -104,12 +113,40 @@ class PipeCaller(PoolCaller):
     # ---- sending tasks
 
     def _submit(self, job: int, part: int, function: Any, args: Any, kwds: Any) -> None:
-        try:
-            task = self._encoded(job, part, function, args, kwds)
-        except BaseException as error:  # methods of an argument may raise anything
-            is_wrapped = isinstance(error, PayloadPickleError) and error.__cause__ is not None
-            self._refuse(job, part, function, args, error.__cause__ or error if is_wrapped else error)
+        is_quick = self._is_quick and type(function) in QUICK_FUNCTIONS and all(type(each) in QUICK for each in args)
+        if not is_quick:
+            self._submit_rest()
+        task = self._encoded_or_refused(job, part, function, args, kwds)
+        if task is None:
             return
+        if not is_quick:
+            self._begin(task, function, args, kwds)
+            return
+        self._batch.append((task, function, args, kwds))
+        if len(self._batch) >= SEND_AT_ONCE or len(task.frame) > SMALL_BYTES:
+            self._submit_rest()
+
+    def _submit_rest(self) -> None:
+        if not self._batch:
+            return
+        batch, self._batch = self._batch, []
+        begun: list[PipeTask] = []
+        with self._lock:
+            for task, *_ in batch:
+                if task.job in self._dropped or not self._is_valid(task) or self._is_full():
+                    break
+                self._under_way[task.job, task.part] = task
+                begun.append(task)
+            if begun:
+                self._send_or_keep(begun)
+        for task in begun:
+            self._note_begun(task)
+        for task, function, args, kwds in batch[len(begun) :]:
+            self._begin(task, function, args, kwds)
+
+    def _begin(self, task: PipeTask, function: Any, args: Any, kwds: Any) -> None:
+        """Send a task as soon as it may be sent."""
+        job = task.job
         with self._lock:
             while self._is_full() and self.state != TERMINATE:
                 self._changed.wait()
@@ -118,15 +155,27 @@ class PipeCaller(PoolCaller):
                 return
             is_valid = self._is_valid(task)
             if is_valid:
-                self._under_way[job, part] = task
-                self._send_or_keep(task)
-        if not is_valid:
-            self._submit(job, part, function, args, kwds)
-            return
+                self._under_way[job, task.part] = task
+                self._send_or_keep([task])
+        if is_valid:
+            self._note_begun(task)
+        elif (again := self._encoded_or_refused(job, task.part, function, args, kwds)) is not None:
+            self._begin(again, function, args, kwds)
+
+    def _note_begun(self, task: PipeTask) -> None:
         self._count_put(task.items)
         if self._crew.is_hopeless:
             self._crew.failures = 0
             self.notifier.put()
+
+    def _encoded_or_refused(self, job: int, part: int, function: Any, args: Any, kwds: Any) -> PipeTask | None:
+        """Return a task; None if it cannot be encoded, which is then its result."""
+        try:
+            return self._encoded(job, part, function, args, kwds)
+        except BaseException as error:  # methods of an argument may raise anything
+            is_wrapped = isinstance(error, PayloadPickleError) and error.__cause__ is not None
+            self._refuse(job, part, function, args, error.__cause__ or error if is_wrapped else error)
+            return None
 
     def _encoded(self, job: int, part: int, function: Any, args: Any, kwds: Any) -> PipeTask:
         """Return a task. Raises whatever a method of an argument raises."""
@@ -146,17 +195,20 @@ class PipeCaller(PoolCaller):
         """Return whether the next task must wait."""
         return len(self._under_way) >= UNDER_WAY or self._waiting_bytes > WAITING_BYTES
 
-    def _send_or_keep(self, task: PipeTask) -> None:
-        """Send a task to the worker that has the fewest, unless all have enough."""
-        if not self._waiting and self._feeds:
+    def _send_or_keep(self, tasks: Sequence[PipeTask]) -> None:
+        """Send tasks to the workers that have the fewest, unless all have enough."""
+        share = -(-len(tasks) // max(1, len(self._feeds)))
+        while tasks and not self._waiting and self._feeds:
             feed = min(self._feeds, key=_load)
-            if feed.room(0.5) > 0:
-                if self._is_timed and not feed.tasks:
-                    self.note()  # for the time of the next look
-                self._send(feed, [task])
-                return
-        self._waiting.append(task)
-        self._waiting_bytes += len(task.frame)
+            count = min(feed.room(0.5), share)
+            if count <= 0:
+                break
+            if self._is_timed and not feed.tasks:
+                self.note()  # for the time of the next look
+            self._send(feed, tasks[:count])
+            tasks = tasks[count:]
+        self._waiting.extend(tasks)
+        self._waiting_bytes += sum(len(task.frame) for task in tasks)
 
     def _send(self, feed: WorkerFeed, tasks: Sequence[PipeTask]) -> None:
         feed.send(tasks)

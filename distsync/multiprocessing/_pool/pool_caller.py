@@ -122,6 +122,10 @@ class Cache(dict[int, Any]):
             self._notifier.put()
 
 
+#: Types of iterables of which each item can be read without waiting for anything.
+QUICK_ITERABLES = frozenset({list, range, tuple})
+
+
 class JobQueue:
     """The jobs to encode, and the numbers of their items.
 
@@ -144,21 +148,21 @@ class JobQueue:
         items = None
         with suppress(Exception):  # it has no length, or its method raises anything
             items = len(iterable)
-        self._putting.items = items
+        self._putting.items, self._putting.is_quick = items, type(iterable) in QUICK_ITERABLES
         try:
             yield
         finally:
-            self._putting.items = 1
+            self._putting.items, self._putting.is_quick = 1, False
 
     def put(self, job: Any) -> None:
         """Put a job, or None for the end."""
         items = getattr(self._putting, "items", 1)
         if job is not None:
             self._waiting.append(items)
-        self._jobs.put(job and (*job, items))
+        self._jobs.put(job and (*job, items, getattr(self._putting, "is_quick", False)))
 
     def get(self) -> Any:
-        """Wait for the next job, and return it with its number of items; None at the end.
+        """Return the next job, its number of items, and whether all can be read at once; None at the end.
 
         Call `leave` when these are counted elsewhere.
         """
@@ -204,6 +208,8 @@ class PoolCaller(ABC):
         self._is_reading = False
         #: Number of workers elsewhere; None if it is not known.
         self._remote_workers: int | None = None
+        #: Whether the next task of the job follows at once.
+        self._is_quick = False
         #: Held by the thread that terminates, of several.
         self._terminating = threading.RLock()
         #: Whether the caller has ended, and whether it has freed all that it had: an interrupt may come between.
@@ -245,8 +251,8 @@ class PoolCaller(ABC):
 
     def _encode(self) -> None:
         """Encode tasks, like ``multiprocessing.pool.Pool._handle_tasks``."""
-        for sequence, set_length, items in iter(self.tasks.get, None):
-            task = None
+        for sequence, set_length, items, is_quick in iter(self.tasks.get, None):
+            task, self._is_quick = None, is_quick
             self._unread_items, self._is_reading = items or 0, items is None
             self.tasks.leave(items)
             try:
@@ -254,9 +260,11 @@ class PoolCaller(ABC):
                     if self.state == TERMINATE:
                         return
                     self._submit(*task)
+                self._submit_rest()
                 if set_length is not None:
                     set_length((task[1] if task else -1) + 1)
             except BaseException as error:  # the iterable of imap() calls sys.exit(), for example
+                self._submit_rest()
                 if set_length is None:
                     raise
                 part = task[1] + 1 if task else 0
@@ -282,7 +290,11 @@ class PoolCaller(ABC):
 
     @abstractmethod
     def _submit(self, job: int, part: int, function: Any, args: Any, kwds: Any) -> None:
-        """Encode a task, and send it as soon as it may be sent."""
+        """Encode a task, and send it as soon as it may be sent, or with those that follow at once."""
+
+    @abstractmethod
+    def _submit_rest(self) -> None:
+        """Send the tasks that `_submit` has encoded and not sent."""
 
     @abstractmethod
     def withdraw(self, job: int, limit: OutageLimit | None = None) -> bool:

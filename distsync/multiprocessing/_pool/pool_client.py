@@ -10,7 +10,7 @@ import math
 import os
 import threading
 import uuid
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from multiprocessing.pool import ApplyResult
@@ -176,8 +176,8 @@ class PoolClient(PipeCaller):
     def _is_valid(self, task: PipeTask) -> bool:
         return task.caller == self.caller  # otherwise replies to the former GUID are not received
 
-    def _send_or_keep(self, task: PipeTask) -> None:
-        super()._send_or_keep(task)
+    def _send_or_keep(self, tasks: Sequence[PipeTask]) -> None:
+        super()._send_or_keep(tasks)
         if self._may_export():
             self._to_put.notify()
 

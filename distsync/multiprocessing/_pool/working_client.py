@@ -72,8 +72,8 @@ class WorkingPoolClient(PoolClient):
     def _loops(self) -> tuple[Callable[[], None], ...]:
         return *super()._loops(), self._receive, self._claim
 
-    def _send_or_keep(self, task: PipeTask) -> None:
-        super()._send_or_keep(task)
+    def _send_or_keep(self, tasks: Sequence[PipeTask]) -> None:
+        super()._send_or_keep(tasks)
         if self._waiting:
             self._note_surplus()
 
