@@ -16,7 +16,7 @@ from distsync._protocols.group_commit import GroupCommitter
 from distsync._protocols.queues.claim_layout import SEGMENT, ClaimedItem, ClaimQueueLayout, ItemHeader
 from distsync._protocols.queues.fifo import QueueCore
 from distsync._protocols.queues.segments import BATCH
-from distsync._protocols.receipts import CommitOutcome, Operation, Receipts, StillNeeded, always
+from distsync._protocols.receipts import CommitOutcome, Operation, Receipts, StillNeeded, always, raise_deadline
 from distsync._protocols.retries import read
 from distsync._protocols.steps import (
     Background,
@@ -30,7 +30,7 @@ from distsync._protocols.steps import (
     SetData,
     StopHolding,
 )
-from distsync.errors import BadVersionError, LockLostError, NoNodeError
+from distsync.errors import BadVersionError, LockLostError, NoNodeError, OutcomeUnknownError
 
 
 class AckQueue(QueueCore):
@@ -146,7 +146,12 @@ class AckQueue(QueueCore):
         await StopHolding(delivery.loss)
         label = delivery.label._replace(deliveries=delivery.label.deliveries - 1)
         as_before = SetData(delivery.path, label.before(delivery.payload), delivery.version)
-        await self._commit_mine(as_before, Delete(delivery.claim))
+        while True:
+            try:
+                await self._commit_mine(as_before, Delete(delivery.claim))
+                return
+            except OutcomeUnknownError as unknown:  # giving back twice is refused, by the version of the item
+                raise_deadline(unknown)
 
     async def _dead_letter(self, item: ClaimedItem, version: int, deliveries: int, *claim: Operation) -> bool:
         """Move the item to the dead letters, and count it as done here. Return whether the item was

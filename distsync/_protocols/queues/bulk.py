@@ -150,7 +150,7 @@ async def take_batch(core: QueueCore, paths: list[str], taken: TakenItems | None
         if not items:
             return []
         counted, pairs = (SetData(core.znodes.gets),) * len(items), list(items.items())
-        back = partial(restore, core, items)
+        back = partial(core.restore, pairs)
         outcome = await core.receipts.commit(
             *map(Delete, items), *counted, on_unknown_outcome=back, unsettled=core.unsettled
         )
@@ -190,9 +190,3 @@ async def read_items(core: QueueCore, paths: Sequence[str]) -> Sequence[Any]:
         nodes = await read_all(*map(GetData, paths))
     core.largest = max((len(node.data) for node in nodes if isinstance(node, Node)), default=None)
     return nodes
-
-
-async def restore(core: QueueCore, items: dict[str, bytes], committed: bool | None) -> None:
-    """Restore items taken by a call that had ended."""
-    for path, data in items.items():
-        await core._restore(path, data, committed)

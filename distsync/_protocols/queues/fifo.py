@@ -13,7 +13,8 @@ place, unless the call was to discard it. See segments.py for the znodes.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Iterable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -44,7 +45,15 @@ from distsync._protocols.steps import (
 )
 from distsync._protocols.wait_queue import in_order, sequence_distance
 from distsync._signal_handlers import raise_if_from_handler
-from distsync.errors import BadVersionError, DeadlineError, Full, NodeExistsError, NoNodeError, ShutDown
+from distsync.errors import (
+    BadVersionError,
+    DeadlineError,
+    Full,
+    NodeExistsError,
+    NoNodeError,
+    OutcomeUnknownError,
+    ShutDown,
+)
 
 #: Paths and data of items that a call has removed from a queue.
 TakenItems = list[tuple[str, bytes]]
@@ -295,7 +304,7 @@ class QueueCore:
                 *extra_operations,
                 reads=(GetData(following),) if following else (),
                 # a discarded item is not restored
-                on_unknown_outcome=None if extra_operations else partial(self._restore, path, data),
+                on_unknown_outcome=None if extra_operations else partial(self.restore, [(path, data)]),
                 unsettled=self.unsettled,
             )
             if taken is not None:
@@ -314,13 +323,17 @@ class QueueCore:
             self.prefetched[following] = outcome.replies[0].data
         return data
 
-    async def _restore(self, path: str, data: bytes, committed: bool | None) -> None:
-        """Restore an item taken by a call that had ended: to its place, or, if its segment was
-        deleted, before all remaining items.
-        """
+    async def restore(self, taken: Iterable[tuple[str, bytes]], committed: bool | None) -> None:
+        """Restore items taken by a call that had ended, if the call took effect."""
+        for path, data in taken if committed else ():
+            with suppress(OutcomeUnknownError):  # a second attempt could duplicate the item; the others are restored
+                await self._restore(path, data)
+
+    async def _restore(self, path: str, data: bytes) -> None:
+        """Restore an item to its place, or, if its segment was deleted, before all remaining items."""
         znodes = self.znodes
         counted: tuple[Operation, ...] = (SetData(znodes.puts), SetData(znodes.dones))
-        while committed:
+        while True:
             try:
                 await self.receipts.commit(Create(path, data), *counted)
                 return
@@ -335,8 +348,7 @@ class QueueCore:
         try:
             self.names.clear()  # they are later items
             self.taken_not_done = max(0, self.taken_not_done - len(taken))
-            for path, data in taken:
-                await self._restore(path, data, True)
+            await self.restore(taken, True)
         finally:
             settled.fire()
 

@@ -209,7 +209,7 @@ class PriorityCore(OrderedCore):
         if len(self.unreadable) > MAX_UNREADABLE:
             del self.unreadable[next(iter(self.unreadable))]
         self.taken_not_done = max(0, self.taken_not_done - 1)
-        await self._restore(item.path, bytes(item), True)
+        await self._restore(item.path, bytes(item))
 
 
 def is_less(item: Any, other: Any) -> tuple[bool, BaseException | None]:

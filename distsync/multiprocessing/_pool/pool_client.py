@@ -98,7 +98,7 @@ class PoolClient(PipeCaller):
         #: Jobs with tasks that have left `_waiting` but may not be in the queue yet.
         self._being_put: set[int] = set()
         self._to_put = threading.Condition(self._lock)
-        #: Jobs that were withdrawn, as is just being told to their callers, who had given up to wait for that.
+        #: Jobs whose withdrawal took effect after its deadline, until their futures are cancelled.
         self._withdrawn_late: set[int] = set()
         self._claims = TaskClaims(core, initializer)
         #: Fires at the end.
@@ -253,19 +253,6 @@ class PoolClient(PipeCaller):
             self._fail(some[progress.put :], failure)
 
     def withdraw(self, job: int, limit: OutageLimit | None = None) -> bool:
-        """Remove a job of one task before any worker has begun it.
-
-        Args:
-            job: Number of the job.
-            limit: How long to wait for a server; None waits for the client's default timeout.
-
-        Returns:
-            True if it was removed. Its result is then never set.
-
-        Raises:
-            DeadlineError: No server replied in time. If the job is found to be removed later, its result is a
-                WithdrawnError.
-        """
         return self._withdraw(job, limit) or job in self._withdrawn_late
 
     def _withdraw(self, job: int, limit: OutageLimit | None) -> bool:

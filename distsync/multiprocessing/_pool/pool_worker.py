@@ -408,8 +408,7 @@ class Worker(BaseWorker):
     async def _make_way(self, deliveries: list[ClaimedItem]) -> None:
         """Give back tasks and stop, so that a new process with another initializer can run them."""
         for each in deliveries:
-            with suppress(OutcomeUnknownError):  # the session ended, and the claim with it
-                await self._core.give_back(each)
+            await self._core.give_back(each)
         self.drain()
 
     async def _read_task(self, delivery: ClaimedItem, is_wanted: bool) -> ClaimedTask | None:
@@ -462,8 +461,7 @@ class Worker(BaseWorker):
         except IndexError:
             await Wait(send_signal)
             return
-        with suppress(OutcomeUnknownError):  # the session ended, and the claim with it
-            await self._core.give_back(delivery)
+        await self._core.give_back(delivery)
 
     def _wake_protocols(self) -> None:
         """Wake the protocol that sends results, and the one that claims tasks if it should claim."""

@@ -16,8 +16,8 @@ from typing import Any, NoReturn
 from distsync import Barrier, Event, OutcomeUnknownError
 from distsync._client import default_client
 from distsync._protocols.pool.tasks import MAX_CLAIMED, PoolCore
-from distsync._protocols.queues.claim_layout import ClaimedItem
-from distsync._protocols.steps import Wait
+from distsync._protocols.receipts import Operation
+from distsync._protocols.steps import SetData, Wait
 from distsync.futures import Executor
 from distsync.multiprocessing import Manager
 from distsync.multiprocessing._pool.pool_worker import Worker
@@ -68,19 +68,21 @@ def work(name: str) -> None:
 def doubt(mark: str) -> None:
     """For a worker: nobody can know what becomes of its first claim, and of all that it gives back, as the file
     ``mark`` says. It claims many tasks at once."""
-    claim, give_back = PoolCore.claim, PoolCore.give_back
+    claim, commit = PoolCore.claim, PoolCore._commit_mine
 
     async def claim_nothing(*_: Any) -> Any:
         PoolCore.claim = claim  # type: ignore[method-assign]
         raise OutcomeUnknownError("a transaction", "/", "session")
 
-    async def give_back_in_doubt(core: PoolCore, delivery: ClaimedItem) -> None:
-        await give_back(core, delivery)
+    async def commit_in_doubt(core: PoolCore, mine: Operation, *others: Operation, **options: Any) -> Any:
+        outcome = await commit(core, mine, *others, **options)
+        if outcome is None or not isinstance(mine, SetData):
+            return outcome
         Path(mark).touch()
         raise OutcomeUnknownError("a transaction", "/", "session")
 
     PoolCore.claim = claim_nothing  # type: ignore[method-assign]
-    PoolCore.give_back = give_back_in_doubt  # type: ignore[method-assign]
+    PoolCore._commit_mine = commit_in_doubt  # type: ignore[method-assign]
     Worker._claim_batch_size = lambda _: MAX_CLAIMED  # type: ignore[method-assign]
 
 
