@@ -788,9 +788,7 @@ def test_item_whose_unpickling_raises_keyboard_interrupt_is_removed_by_its_get(c
 
 
 @pytest.mark.parametrize("kind", [Queue, JoinableQueue])
-def test_get_many_loses_no_item_beside_one_that_raises_keyboard_interrupt(
-    client: Client, kind: Any
-) -> None:
+def test_get_many_loses_no_item_beside_one_that_raises_keyboard_interrupt(client: Client, kind: Any) -> None:
     queue = kind(name="q")
     queue.put_many(["a", RaisesInterruptWhenUnpickled(), "b"])
     if kind is Queue:
