@@ -282,15 +282,18 @@ def test_tasks_are_sent_one_by_one_if_there_is_no_room_or_they_must_be_encoded_a
 ) -> None:
     monkeypatch.setattr(pipe_caller, "UNDER_WAY", 5)
     asked: list[PipeTask] = []
+    under_way: set[int] = set()
 
-    def is_valid(_: Any, task: PipeTask) -> bool:
+    def is_valid(caller: pipe_caller.PipeCaller, task: PipeTask) -> bool:
         asked.append(task)
+        under_way.add(len(caller._under_way))
         return len(asked) % 7 != 0
 
     monkeypatch.setattr(pipe_caller.PipeCaller, "_is_valid", is_valid)
     with Pool(2) as pool:
         assert list(pool.imap(str, range(100))) == [str(number) for number in range(100)]
     assert len(asked) > 110
+    assert max(under_way) <= 5
 
 
 # ---- which worker gets a task

@@ -133,7 +133,7 @@ class PipeCaller(PoolCaller):
         begun: list[PipeTask] = []
         with self._lock:
             for task, *_ in batch:
-                if task.job in self._dropped or not self._is_valid(task) or self._is_full():
+                if not self._is_valid(task) or self._is_full():
                     break
                 self._under_way[task.job, task.part] = task
                 begun.append(task)
