@@ -424,6 +424,16 @@ def test_put_many_costs_1_request_per_100_items_and_get_many_at_most_4(client: C
     assert cost == Cost(2, 2)
 
 
+def test_put_many_of_a_joinable_queue_costs_1_request_per_100_items_although_they_fill_segments(client: Client) -> None:
+    queue = JoinableQueue[int](name="q")
+    queue.put(-1)
+    queue.put_many(range(100))  # the first hundred create their counter
+    with counted(client) as cost:
+        queue.put_many(range(500))
+    assert cost == Cost(5, 5)
+    assert queue.qsize() == 601
+
+
 def test_get_many_reads_each_large_item_with_its_own_request(client: Client) -> None:
     queue = Queue[bytes](name="q")
     large = bytes(200_000)

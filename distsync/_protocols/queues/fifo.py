@@ -162,23 +162,33 @@ class QueueCore:
         Returns the segment and the outcome. Raises Abandoned.
         """
         znodes = self.znodes
+        fills = self.segmented and len(items) >= self.segment_size
         while True:
             segment = await znodes.find_tail()
             listings = self.bound_reads(segment) if bounded else ()
+            seal = znodes.sealing(segment) if fills else ()
             try:
                 operations = self.put_operations(segment, items)
                 outcome = await self.receipts.commit(
-                    *operations, *extra_operations, reads=listings, still_needed=still_needed
+                    *operations, *extra_operations, *seal, reads=listings, still_needed=still_needed
                 )
                 break
             except BadVersionError as error:
                 if getattr(error, "index", 0) == 0:
                     raise ShutDown from None
                 await znodes.ensure_next_segment(segment)
+                fills = False  # several producers that all seal would refuse each other's puts
+            except NodeExistsError:
+                if not fills:
+                    raise
+                fills = False
             except NoNodeError:
                 await znodes.repair(len(items) >= znodes.batch_size)
             znodes.tail = None
-        await self.seal_if_full(segment, outcome, len(items))
+        if not fills:
+            await self.seal_if_full(segment, outcome, len(items))
+        elif znodes.tail == segment:
+            znodes.tail = znodes.following(segment)
         return segment, outcome
 
     def put_operations(self, segment: str, items: Sequence[tuple[str, bytes]]) -> tuple[Operation, ...]:

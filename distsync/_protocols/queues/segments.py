@@ -131,20 +131,29 @@ class Segments:
             self.tail = (await self.present())[-1]
         return self.tail
 
+    def following(self, segment: str) -> str:
+        """Return the path of the segment after ``segment``."""
+        return self.segment(int(segment.rpartition("/")[2]) + 1)
+
+    def sealing(self, segment: str) -> tuple[SetData, Create]:
+        """Return the operations that seal ``segment``, if it is not sealed, and create the next one."""
+        return SetData(segment, b"", 0), Create(self.following(segment))
+
     async def seal_segment(self, segment: str) -> None:
         """Seal ``segment`` and create the next one, in one transaction."""
-        following = self.segment(int(segment.rpartition("/")[2]) + 1)
+        tail = None
         try:
-            await Multi((SetData(segment, b"", 0), Create(following)))
+            await Multi(self.sealing(segment))
+            tail = self.following(segment)
         except (BadVersionError, NodeExistsError, NoNodeError, *INTERRUPTED):
             pass  # sealed by another client, or to be sealed by the next put
         if self.tail == segment:
-            self.tail = None
+            self.tail = tail
 
     async def ensure_next_segment(self, segment: str) -> None:
         """Create the segment after the sealed ``segment`` if it was deleted."""
         if (await self.present())[-1] == segment:
-            await ensure(self.segment(int(segment.rpartition("/")[2]) + 1))
+            await ensure(self.following(segment))
 
     async def drop_segment(self, segment: str) -> None:
         """Delete a sealed segment if it is empty."""
