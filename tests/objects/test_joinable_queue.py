@@ -614,3 +614,20 @@ def test_delivery_whose_done_is_refused_stays_claimed(client: Client) -> None:
     assert delivery.held
     delivery.done()
     assert queue.qsize() == 0
+
+
+def test_item_that_is_put_after_others_is_claimed_after_them_although_they_filled_a_segment(
+    client: Client, make_client: MakeClient
+) -> None:
+    ours = JoinableQueue[Any](name="q")
+    theirs = JoinableQueue[Any](name="q", client=make_client())
+    theirs.put("first")  # from now on they know a segment that the next items fill
+    ours.put_many(range(100))
+    ours.put("second")
+    theirs.put("third")
+    got = list[Any]()
+    while len(got) < 103:
+        got += ours.get_many(50)
+    for _ in got:
+        ours.task_done()
+    assert got == ["first", *range(100), "second", "third"]
