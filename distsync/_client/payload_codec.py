@@ -126,6 +126,11 @@ class Codec:
     def signed(self) -> bool:
         return self._authkey is not None
 
+    @property
+    def envelope_bytes(self) -> int:
+        """Number of bytes before the item in what `encode` returns."""
+        return len(self._header) + (MAC_BYTES if self.signed else 0)
+
     def encode(self, item: Any, context: str) -> bytes:
         """Return ``item`` as bytes, for the queue at path ``context``.
 

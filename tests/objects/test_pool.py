@@ -541,6 +541,21 @@ with Executor(1) as executor:
     assert shells.run("-c", program) == "[1, 2]\n[1, 2]\n3\n"
 
 
+@pytest.mark.usefixtures("client")
+def test_worker_elsewhere_does_not_load_a_program_whose_name_is_only_a_text(shells: Shells) -> None:
+    """The filters of `warnings`, which scikit-learn sends with each task, have the text."""
+    shells.start("-m", "distsync", "worker", "p", "--processes", "1")
+    program = """
+import warnings
+from distsync.multiprocessing import Pool
+
+warnings.filters.insert(0, ("default", None, DeprecationWarning, "__main__", 0))
+with Pool(0, name="p") as pool:
+    print(pool.apply_async(len, (warnings.filters[:1],)).get(60))
+"""
+    assert shells.run("-c", program) == "1\n"
+
+
 def test_function_that_is_defined_after_the_workers_have_started_is_refused_with_advice(shells: Shells) -> None:
     program = """
 from distsync.errors import PayloadRefusedError

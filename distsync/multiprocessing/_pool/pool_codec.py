@@ -15,6 +15,7 @@ import hashlib
 import importlib.util
 import os
 import pickle
+import pickletools
 import re
 import runpy
 import sys
@@ -150,9 +151,14 @@ class PoolCodec:
             PayloadTooLargeError: The payload exceeds the limit.
         """
         body = self._codec.encode(call, place)
-        if self._codec.name == "cloudpickle" or _MAIN.encode() not in body:  # cloudpickle sends what is in ``__main__``
+        if self._codec.name == "cloudpickle" or not self._uses_main(body):  # cloudpickle sends what is in ``__main__``
             return body
         return self._codec.encode((_MAIN, *program(), body), place)
+
+    def _uses_main(self, body: bytes) -> bool:
+        if _MAIN.encode() not in body:
+            return False
+        return self._codec.name != "pickle" or imports_main(body[self._codec.envelope_bytes :])
 
     @contextmanager
     def decode_call(self, place: str, payload: bytes, own: bool) -> Iterator[Call]:
@@ -218,6 +224,34 @@ class PoolCodec:
         """
         success, value = self._codec.decode(payload, place + RESULT)
         return success, value
+
+
+def imports_main(pickled: bytes) -> bool:
+    """Return whether a pickle refers to the module ``__main__``, or contains bytes that may be such a pickle.
+
+    Its name as a text is no reference: scikit-learn sends the filters of `warnings` with each task.
+
+    Args:
+        pickled: The pickle, as `pickle.dumps` returns it with protocol 4 or 5.
+
+    Returns:
+        Whether its reader needs the module.
+    """
+    #: The last two values that were pushed; None for one that is not a text.
+    module: str | None = None
+    last: str | None = None
+    memo: list[str | None] = []
+    for opcode, argument, _ in pickletools.genops(pickled):
+        if opcode.name == "MEMOIZE":
+            memo.append(last)
+        elif opcode.name == "STACK_GLOBAL" and module in (_MAIN, None):
+            return True
+        elif isinstance(argument, (bytes, bytearray)) and _MAIN.encode() in argument:
+            return True
+        elif opcode.name not in ("PROTO", "FRAME"):
+            text: Any = memo[argument] if opcode.name.endswith("BINGET") else argument  # type: ignore[index]  # an int
+            module, last = last, text if isinstance(text, str) else None
+    return False
 
 
 def later_function_advice(error: BaseException | None) -> str:
